@@ -1,4 +1,4 @@
-//! Waking the other side, if it sleeps: an eventfd that is rung only then.
+//! Waking the other side, if it sleeps: a ring that is given only then.
 //!
 //! Who sleeps says so in the memory and looks once more into the ring that he reads; who has written shows it and looks
 //! whether the other sleeps. Both write first and look then, so that one of them sees the other.
@@ -6,17 +6,26 @@
 //! A ring comes behind the word that says so, and may come when that has been seen already. So a bell that has woken somebody
 //! ([`Sleeper::was_woken`]) is silenced whatever the word says: one that was late, or that the other side had no reason for, wakes
 //! once, and does not keep anybody from sleeping. It is by who looks into the ring behind that, as others may sleep on it, too.
+//!
+//! A program may take `O_NONBLOCK` off what it has in common with its instance, which must not wait for it all the same. So the
+//! instance rings by a message (`MSG_DONTWAIT`), and reads the eventfd that the program rings with `RWF_NOWAIT`. (A pipe would
+//! not do: who reads one has its lock, and is held up by a page that does not come.)
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::fence;
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::{ReadWriteFlags, preadv2};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use crate::memory::Memory;
 use crate::ring::Way;
+
+/// Where an eventfd is read: it has no places.
+const HERE: u64 = u64::MAX;
 
 /// An eventfd for [`Sleeper`] and [`Waker`].
 pub(crate) fn create() -> io::Result<OwnedFd> {
@@ -29,14 +38,27 @@ pub(crate) struct Sleeper {
     memory: Arc<Memory>,
     way: Way,
     bell: OwnedFd,
+    /// Where the other side's rings come, if not by the bell.
+    messages: Option<Arc<OwnedFd>>,
     sleeps: bool,
     /// Somebody has found that the bell can be read.
     woken: bool,
 }
 
 impl Sleeper {
-    pub(crate) fn new(memory: Arc<Memory>, way: Way, bell: OwnedFd) -> Self {
-        Self { memory, way, bell, sleeps: false, woken: false }
+    /// Whom the other side wakes by `bell`.
+    pub(crate) fn by_eventfd(memory: Arc<Memory>, way: Way, bell: OwnedFd) -> Self {
+        Self { memory, way, bell, messages: None, sleeps: false, woken: false }
+    }
+
+    /// Whom the other side wakes by messages, and threads of his own by `bell`.
+    pub(crate) fn by_messages(
+        memory: Arc<Memory>,
+        way: Way,
+        bell: OwnedFd,
+        socket: Arc<OwnedFd>,
+    ) -> Self {
+        Self { memory, way, bell, messages: Some(socket), sleeps: false, woken: false }
     }
 
     /// It is about to sleep: look into the ring once more. Several threads may do so on one bell.
@@ -78,15 +100,15 @@ impl Sleeper {
         }
     }
 
+    /// A ring that is taken is one: where there was one of each kind, the other one wakes for nothing, once.
     fn silence(&self) {
+        let flags = RecvFlags::DONTWAIT;
+        if self.messages.as_ref().is_some_and(|line| recv(line, &mut [0_u8; 1], flags).is_ok()) {
+            return;
+        }
         // What cannot be read has been.
-        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
-    }
-}
-
-impl AsFd for Waker {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        let _ =
+            preadv2(&self.bell, &mut [IoSliceMut::new(&mut [0; 8])], HERE, ReadWriteFlags::NOWAIT);
     }
 }
 
@@ -101,12 +123,25 @@ impl AsFd for Sleeper {
 pub(crate) struct Waker {
     memory: Arc<Memory>,
     way: Way,
-    bell: OwnedFd,
+    by: By,
+}
+
+/// How it rings.
+#[derive(Debug)]
+enum By {
+    Eventfd(OwnedFd),
+    Messages(Arc<OwnedFd>),
 }
 
 impl Waker {
-    pub(crate) fn new(memory: Arc<Memory>, way: Way, bell: OwnedFd) -> Self {
-        Self { memory, way, bell }
+    /// Of who sleeps [`Sleeper::by_eventfd`].
+    pub(crate) fn by_eventfd(memory: Arc<Memory>, way: Way, bell: OwnedFd) -> Self {
+        Self { memory, way, by: By::Eventfd(bell) }
+    }
+
+    /// Of who sleeps [`Sleeper::by_messages`], at the other end of this socket.
+    pub(crate) fn by_messages(memory: Arc<Memory>, way: Way, socket: Arc<OwnedFd>) -> Self {
+        Self { memory, way, by: By::Messages(socket) }
     }
 
     /// Something was shown in the ring: wakes the reader if he sleeps.
@@ -120,7 +155,21 @@ impl Waker {
 
     /// Rings, whether he sleeps or not.
     pub(crate) fn ring(&self) {
-        ring(&self.bell);
+        match &self.by {
+            By::Eventfd(bell) => ring(bell),
+            By::Messages(socket) => {
+                // One that does not fit would be the eleventh that nobody has taken. Who is gone needs none.
+                let _ = send(socket, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+            }
+        }
+    }
+
+    /// What it rings by.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        match &self.by {
+            By::Eventfd(bell) => bell.as_fd(),
+            By::Messages(socket) => socket.as_fd(),
+        }
     }
 }
 
@@ -131,69 +180,142 @@ fn ring(bell: &OwnedFd) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::io::ioctl_fionbio;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     use super::*;
 
-    fn pair() -> (Sleeper, Waker) {
+    fn memory() -> Arc<Memory> {
         let file = Memory::create(64).unwrap();
-        let memory = Arc::new(Memory::map(file.as_fd(), 64).unwrap());
+        Arc::new(Memory::map(file.as_fd(), 64).unwrap())
+    }
+
+    /// As the program rings.
+    fn by_eventfd() -> (Sleeper, Waker) {
+        let (memory, bell) = (memory(), create().unwrap());
+        let waker =
+            Waker::by_eventfd(Arc::clone(&memory), Way::Commands, bell.try_clone().unwrap());
+        (Sleeper::by_eventfd(memory, Way::Commands, bell), waker)
+    }
+
+    /// As the instance does.
+    fn by_messages() -> (Sleeper, Waker) {
+        let memory = memory();
+        let kind = SocketType::SEQPACKET;
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
+        let waker = Waker::by_messages(Arc::clone(&memory), Way::News, Arc::new(ours));
         let bell = create().unwrap();
-        let waker = Waker::new(Arc::clone(&memory), Way::News, bell.try_clone().unwrap());
-        (Sleeper::new(memory, Way::News, bell), waker)
+        (Sleeper::by_messages(memory, Way::News, bell, Arc::new(theirs)), waker)
+    }
+
+    fn each_way() -> [(Sleeper, Waker); 2] {
+        [by_eventfd(), by_messages()]
     }
 
     fn is_awake(sleeper: &Sleeper) -> bool {
-        let mut fds = [PollFd::new(sleeper, PollFlags::IN)];
+        let other = sleeper.messages.as_ref().map_or(sleeper.as_fd(), AsFd::as_fd);
+        let mut fds =
+            [sleeper.as_fd(), other].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         poll(&mut fds, Some(&Timespec::default())).unwrap() > 0
     }
 
     #[test]
     fn who_sleeps_is_rung_once_and_who_does_not_is_not() {
-        let (mut sleeper, waker) = pair();
-        waker.wake();
-        assert!(!is_awake(&sleeper));
-        for _ in 0..2 {
-            sleeper.lie_down();
+        for (mut sleeper, waker) in each_way() {
             waker.wake();
-            waker.wake();
-            assert!(is_awake(&sleeper));
-            sleeper.note_ring();
             assert!(!is_awake(&sleeper));
+            for _ in 0..2 {
+                sleeper.lie_down();
+                waker.wake();
+                waker.wake();
+                assert!(is_awake(&sleeper));
+                sleeper.note_ring();
+                assert!(!is_awake(&sleeper));
+            }
         }
     }
 
     #[test]
     fn a_ring_that_comes_late_wakes_once() {
-        let (mut sleeper, waker) = pair();
-        sleeper.lie_down();
-        // Who wakes says so, and is held up before he rings.
-        waker.memory.word(Way::News.reader_sleeps()).store(0, SeqCst);
-        sleeper.note_ring();
-        waker.ring();
-        sleeper.lie_down();
-        assert!(is_awake(&sleeper));
-        sleeper.was_woken();
-        assert!(is_awake(&sleeper), "as others may sleep on it");
-        sleeper.lie_down();
-        assert!(!is_awake(&sleeper), "it keeps from sleeping");
-        waker.wake();
-        assert!(is_awake(&sleeper), "and hides the next");
-        // Whoever was woken by that one, though another has noted it.
-        sleeper.note_ring();
-        sleeper.was_woken();
-        sleeper.lie_down();
-        waker.wake();
-        assert!(is_awake(&sleeper));
+        for (mut sleeper, waker) in each_way() {
+            sleeper.lie_down();
+            // Who wakes says so, and is held up before he rings.
+            waker.memory.word(waker.way.reader_sleeps()).store(0, SeqCst);
+            sleeper.note_ring();
+            waker.ring();
+            sleeper.lie_down();
+            assert!(is_awake(&sleeper));
+            sleeper.was_woken();
+            assert!(is_awake(&sleeper), "as others may sleep on it");
+            sleeper.lie_down();
+            assert!(!is_awake(&sleeper), "it keeps from sleeping");
+            waker.wake();
+            assert!(is_awake(&sleeper), "and hides the next");
+            // Whoever was woken by that one, though another has noted it.
+            sleeper.note_ring();
+            sleeper.was_woken();
+            sleeper.lie_down();
+            waker.wake();
+            assert!(is_awake(&sleeper));
+        }
     }
 
     #[test]
     fn a_ring_for_nothing_wakes_once() {
-        let (mut sleeper, waker) = pair();
+        for (mut sleeper, waker) in each_way() {
+            sleeper.lie_down();
+            waker.ring();
+            sleeper.get_up(is_awake(&sleeper));
+            sleeper.lie_down();
+            assert!(!is_awake(&sleeper));
+        }
+    }
+
+    #[test]
+    fn threads_of_one_s_own_are_woken_as_well_as_by_the_other_side() {
+        let (mut sleeper, waker) = by_messages();
         sleeper.lie_down();
-        waker.ring();
-        sleeper.get_up(is_awake(&sleeper));
-        sleeper.lie_down();
+        sleeper.wake_all();
+        assert!(is_awake(&sleeper));
+        // Another one sleeps before it is noted, and is rung for.
+        sleeper.memory.word(Way::News.reader_sleeps()).store(1, SeqCst);
+        waker.wake();
+        for _ in 0..2 {
+            sleeper.was_woken();
+            sleeper.lie_down();
+        }
         assert!(!is_awake(&sleeper));
+    }
+
+    /// In a thread of its own, which does not come back if it waits.
+    fn is_done(what: impl FnOnce() + Send + 'static) -> bool {
+        let (tell, hear) = mpsc::channel();
+        thread::spawn(move || {
+            what();
+            let _ = tell.send(());
+        });
+        hear.recv_timeout(Duration::from_secs(10)).is_ok()
+    }
+
+    #[test]
+    fn an_instance_does_not_wait_whatever_a_program_does_to_what_they_share() {
+        let (mut sleeper, waker) = by_eventfd();
+        ioctl_fionbio(waker.descriptor(), false).unwrap();
+        assert!(is_done(move || {
+            sleeper.lie_down();
+            sleeper.was_woken();
+            sleeper.note_ring();
+            sleeper.get_up(true);
+        }));
+        let (sleeper, waker) = by_messages();
+        ioctl_fionbio(sleeper.messages.as_ref().unwrap(), false).unwrap();
+        assert!(is_done(move || (0..10_000).for_each(|_| waker.ring())));
+        assert!(is_awake(&sleeper));
     }
 }

@@ -1,5 +1,5 @@
-//! How the two get to know each other: the instance sends three descriptors over the socket that the guardian has
-//! given both of them, and then that socket only says whether the other one still lives.
+//! How the two get to know each other: the instance sends two descriptors over the socket that the guardian has
+//! given both of them. Then that socket says whether the other one still lives, and the instance rings by it ([`crate::bell`]).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,7 +22,7 @@ use crate::ring::{RING_BYTES, Reader, Way, Writer};
 /// How long the other side is waited for.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 /// Changes with the meaning of what is shared.
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 const MEMORY_BYTES: usize = 2 * RING_BYTES;
 
 /// Why there is no attachment.
@@ -53,10 +53,9 @@ struct Term {
 enum What {
     Memory,
     InstancesBell,
-    ProgramsBell,
 }
 
-const ALL: [What; 3] = [What::Memory, What::InstancesBell, What::ProgramsBell];
+const ALL: [What; 2] = [What::Memory, What::InstancesBell];
 
 /// The instance's end.
 #[derive(Debug)]
@@ -67,7 +66,7 @@ pub struct InstanceEnd {
     pub news: Writer,
     sleeper: Sleeper,
     waker: Waker,
-    control: OwnedFd,
+    control: Arc<OwnedFd>,
 }
 
 /// The program's.
@@ -77,7 +76,7 @@ pub struct ProgramEnd {
     pub(crate) commands: Writer,
     pub(crate) sleeper: Sleeper,
     pub(crate) waker: Waker,
-    pub(crate) control: OwnedFd,
+    pub(crate) control: Arc<OwnedFd>,
 }
 
 /// The instance's side: makes memory for a program at the other end of a socket.
@@ -85,11 +84,13 @@ pub struct ProgramEnd {
 /// # Errors
 ///
 /// [`Error::Gone`] if nobody is there, else what the kernel says.
-pub fn offer(control: OwnedFd) -> Result<InstanceEnd, Error> {
+///
+/// The socket may be closed by somebody else behind the last use of what this gives.
+pub fn offer(control: Arc<OwnedFd>) -> Result<InstanceEnd, Error> {
     let file = Memory::create(MEMORY_BYTES)?;
     let memory = Arc::new(Memory::map(file.as_fd(), MEMORY_BYTES)?);
-    let (ours, theirs) = (bell::create()?, bell::create()?);
-    for (what, descriptor) in ALL.into_iter().zip([&file, &ours, &theirs]) {
+    let bell = bell::create()?;
+    for (what, descriptor) in ALL.into_iter().zip([&file, &bell]) {
         let term = Term { version: VERSION, what };
         let flags = SendFlags::DONTWAIT;
         channel::send(control.as_fd(), &term, Some(descriptor.as_fd()), flags).map_err(lost)?;
@@ -97,8 +98,8 @@ pub fn offer(control: OwnedFd) -> Result<InstanceEnd, Error> {
     Ok(InstanceEnd {
         commands: Reader::new(Arc::clone(&memory), Way::Commands),
         news: Writer::new(Arc::clone(&memory), Way::News),
-        sleeper: Sleeper::new(Arc::clone(&memory), Way::Commands, ours),
-        waker: Waker::new(memory, Way::News, theirs),
+        sleeper: Sleeper::by_eventfd(Arc::clone(&memory), Way::Commands, bell),
+        waker: Waker::by_messages(memory, Way::News, Arc::clone(&control)),
         control,
     })
 }
@@ -117,18 +118,16 @@ fn lost(error: io::Error) -> Error {
 /// [`Error`] says which.
 pub fn accept(control: OwnedFd) -> Result<ProgramEnd, Error> {
     let until = Instant::now() + PATIENCE;
-    let [file, theirs, ours] = [
-        term(control.as_fd(), ALL[0], until)?,
-        term(control.as_fd(), ALL[1], until)?,
-        term(control.as_fd(), ALL[2], until)?,
-    ];
+    let [file, theirs] =
+        [term(control.as_fd(), ALL[0], until)?, term(control.as_fd(), ALL[1], until)?];
+    let (ours, control) = (high(bell::create()?), Arc::new(high(control)));
     let memory = Arc::new(Memory::map(file.as_fd(), MEMORY_BYTES)?);
     Ok(ProgramEnd {
         news: Reader::new(Arc::clone(&memory), Way::News),
         commands: Writer::new(Arc::clone(&memory), Way::Commands),
-        sleeper: Sleeper::new(Arc::clone(&memory), Way::News, high(ours)),
-        waker: Waker::new(memory, Way::Commands, high(theirs)),
-        control: high(control),
+        sleeper: Sleeper::by_messages(Arc::clone(&memory), Way::News, ours, Arc::clone(&control)),
+        waker: Waker::by_eventfd(memory, Way::Commands, high(theirs)),
+        control,
     })
 }
 
@@ -158,15 +157,19 @@ pub(crate) fn wait<const N: usize>(
     }
 }
 
-/// Whether the process at the other end of a socket is gone.
-pub(crate) fn is_gone(control: BorrowedFd<'_>) -> bool {
-    let mut octet = [0; 1];
-    // Nobody says anything there any more: what is there is the end.
-    recv(control, &mut octet, RecvFlags::DONTWAIT | RecvFlags::PEEK)
-        .map_or_else(|error| error != rustix::io::Errno::AGAIN, |_| true)
-}
-
 impl ProgramEnd {
+    /// Whether the instance is gone. It may have rung before.
+    pub(crate) fn is_gone(&self) -> bool {
+        let mut control = [PollFd::new(&self.control, PollFlags::empty())];
+        // The end of the other end is told whether it is asked for or not.
+        poll(&mut control, Some(&Timespec::default())).is_ok_and(|ended| ended > 0)
+    }
+
+    /// Which descriptors can be read when there is something to hear, for who has lain down.
+    pub(crate) fn wakes(&self) -> [BorrowedFd<'_>; 2] {
+        [self.sleeper.as_fd(), self.control.as_fd()]
+    }
+
     /// Takes a record of the instance's: for who plays a program that has heard no more than that.
     ///
     /// # Errors
@@ -234,9 +237,18 @@ impl InstanceEnd {
         self.control.as_fd()
     }
 
+    /// The program is told that nobody serves it any more.
+    pub fn hang_up(&self) {
+        // It is connected, or its other end has gone.
+        let _ = shutdown(&self.control, Shutdown::Both);
+    }
+
     /// Whether it is.
     #[must_use]
     pub fn is_gone(&self) -> bool {
-        is_gone(self.control.as_fd())
+        let mut octet = [0; 1];
+        // A program says nothing there: what is there is its end, or the end of its being believed.
+        recv(&self.control, &mut octet, RecvFlags::DONTWAIT | RecvFlags::PEEK)
+            .map_or_else(|error| error != rustix::io::Errno::AGAIN, |_| true)
     }
 }

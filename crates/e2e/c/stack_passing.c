@@ -10,6 +10,9 @@ extern char **environ;
 /* One digit, for the shell. */
 enum { NUMBER = 9 };
 
+/* The same function as vfork. */
+extern pid_t __vfork(void) __attribute__((returns_twice));
+
 static int begin(void)
 {
     int fd = near_accepted(0);
@@ -49,6 +52,9 @@ static void standard_streams(void)
     fd = begin();
     printf("dprintf: %d\n", dprintf(fd, "%s %d", "formatted", 7));
     end("dprintf", fd);
+    fd = begin();
+    printf("dprintf: %d\n", dprintf(fd, "%.2f %d %g %Lg %.1f", 1.5, 7, 0.25, 3.5L, 1e6));
+    end("dprintf of numbers with points", fd);
 }
 
 /* Streams that are there before the connection is, on its descriptor or on duplicates of that. It is the kernel's, so it is not
@@ -140,6 +146,15 @@ static void started(void)
     }
     waitpid(child, NULL, 0);
     end("vfork and exec", fd);
+    fd = begin();
+    child = __vfork();
+    if (child == 0) {
+        close(fd);
+        _exit(0);
+    }
+    waitpid(child, NULL, 0);
+    printf("a child of __vfork has closed it: %s\n", result(write(fd, "still here", 10)));
+    end("vfork by another name", fd);
     /* One that no program inherits stays where it is. */
     fd = near_accepted(0);
     fcntl(fd, F_SETFD, FD_CLOEXEC);
@@ -254,6 +269,8 @@ static void no_program(void)
     int failed = execl("/nonexistent", "x", (char *)NULL);
     printf("no program: %s", result(failed));
     failed = execlp("/etc/passwd", "x", (char *)NULL);
+    printf(" %s", result(failed));
+    failed = execlp("no-program-of-this-name", "x", (char *)NULL);
     printf(" %s", result(failed));
     char *all[] = {"x", NULL};
     failed = execve("/etc/passwd/x", all, environ);

@@ -457,6 +457,106 @@ static void cancelled_with_words(void)
     }
 }
 
+static void *looks_for_ever(void *unused UNUSED)
+{
+    char byte;
+    while (recv(waits_on, &byte, 1, MSG_PEEK) == 1)
+        ;
+    return NULL;
+}
+
+static void *talks_for_ever(void *unused UNUSED)
+{
+    char byte = 0;
+    pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+    for (;;) {
+        recv(waits_on, &byte, 1, MSG_PEEK);
+        send(waits_on, &byte, 1, MSG_DONTWAIT);
+    }
+    return NULL;
+}
+
+static bool is_joined(pthread_t thread)
+{
+    void *value = NULL;
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 5;
+    return !pthread_timedjoin_np(thread, &value, &until) && value == PTHREAD_CANCELED;
+}
+
+/* Cancelled in calls that never wait, as there is always something to be read; and anywhere. */
+static void cancelled_while_it_flows(void)
+{
+    waits_on = near_connected(0);
+    far_ok(far("put 0 x"));
+    while (recv(waits_on, &(char){0}, 1, MSG_PEEK) != 1)
+        ;
+    pthread_t thread = start(looks_for_ever, NULL);
+    pthread_cancel(thread);
+    printf("cancelled while it flows: %s\n", yes(is_joined(thread)));
+    int ended = 0;
+    for (int time = 0; time < 40; time++) {
+        pthread_create(&thread, NULL, talks_for_ever, NULL);
+        usleep(500 + (useconds_t)time * 37);
+        pthread_cancel(thread);
+        ended += is_joined(thread);
+    }
+    char byte;
+    printf("cancelled anywhere: %d, read %s\n", ended, result(read(waits_on, &byte, 1)));
+    close(waits_on);
+    far("close 0");
+}
+
+static void *does_nothing(void *unused UNUSED) { return NULL; }
+
+/* A change of user is taken over by all threads of a process, whichever of them was there first. */
+static void other_user(int threads_first)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        pthread_t thread;
+        alarm(10);
+        if (threads_first) {
+            pthread_create(&thread, NULL, does_nothing, NULL);
+            pthread_join(thread, NULL);
+        }
+        int fd = near_connected(1);
+        struct pollfd one = {fd, POLLIN, 0};
+        poll(&one, 1, 20);
+        _exit(setgid(getgid()) || setuid(getuid()));
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    printf("another user, threads first %d: %x\n", threads_first, status);
+    far("close 1");
+}
+
+static void *talks_and_ends(void *unused UNUSED)
+{
+    sleep_ms(100);
+    (void)!write(waits_on, "x", 1);
+    sleep_ms(100);
+    return NULL;
+}
+
+/* A process whose first thread ends goes on until its last one does. */
+static void without_its_first(void)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        pthread_t thread;
+        alarm(10);
+        waits_on = near_connected(1);
+        pthread_create(&thread, NULL, talks_and_ends, NULL);
+        pthread_exit(NULL);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    printf("without its first thread: %x, the other end has %s\n", status, far("end 1"));
+    far("close 1");
+}
+
 static void copies(void)
 {
     int fd = near_accepted(0), all[5] = {fd};
@@ -876,6 +976,10 @@ int main(int count, char **arguments)
     jumped_out();
     cancelled();
     cancelled_with_words();
+    cancelled_while_it_flows();
+    other_user(0);
+    other_user(1);
+    without_its_first();
     asked_for();
     copies();
     shared_port();

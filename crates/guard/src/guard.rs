@@ -7,6 +7,7 @@ mod passing;
 mod queueing;
 mod reserving;
 mod serve;
+mod stale;
 
 use std::collections::HashSet;
 use std::io;
@@ -27,7 +28,6 @@ use uncork_guardian::{Device, Place, Token};
 use crate::Error;
 use crate::capabilities;
 use crate::claims::Claims;
-use crate::closing::Closing;
 use crate::groups::Groups;
 use crate::heir::{Begin, Heir};
 use crate::peer::Peer;
@@ -39,13 +39,14 @@ use crate::steering::Steering;
 use crate::turns::Turns;
 use crate::watch::Watch;
 use crate::work::Bell;
+use uncork_closing::Closing;
 
 /// Connections that may wait to be taken, and those that have not said who they are.
 const STRANGERS: usize = 64;
 /// How long somebody may take to say who he is.
 const INTRODUCTION: Duration = Duration::from_secs(1);
-/// How many threads close what others have passed, at the most.
-const CLOSED_AT_ONCE: usize = 64;
+/// How many threads close what one user has passed, at the most.
+const CLOSED_AT_ONCE: usize = 16;
 /// How often it is looked after what only time can change, at the most.
 const ROUND: Duration = Duration::from_millis(500);
 /// The same while members of a port have just changed.

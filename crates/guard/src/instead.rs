@@ -16,9 +16,9 @@ use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, r
 use uncork_wire::tcp::{Flags, Header};
 use uncork_wire::{self as wire, SeqNumber, ipv4, ipv6};
 
-use crate::closing::{ClosedApart, Closing};
 use crate::reset::Left;
 use crate::session::Ends;
+use uncork_closing::{ClosedApart, Closing};
 
 /// How long a peer has to answer.
 const PATIENCE: Duration = Duration::from_secs(1);

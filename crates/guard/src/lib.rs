@@ -17,7 +17,6 @@
 
 mod capabilities;
 mod claims;
-mod closing;
 pub mod devices;
 mod error;
 mod groups;

@@ -12,8 +12,8 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use uncork_guardian::channel;
 use uncork_guardian::{Answer, Question, Reply};
 
-use crate::closing::{ClosedApart, Closing};
 use crate::session::Session;
+use uncork_closing::{ClosedApart, Closing};
 
 /// What may wait to be told, at the most: more than an instance has ports.
 const UNSAID: usize = 1 << 16;
@@ -50,7 +50,7 @@ impl Peer {
         let process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let pid = pid.and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok());
         let (since, unsaid) = (Instant::now(), VecDeque::new());
-        let socket = ClosedApart::emptied(socket, closing);
+        let socket = ClosedApart::emptied(socket, &closing.of(uid));
         Self { socket, process, pid, uid, since, session: None, unsaid }
     }
 
@@ -80,7 +80,8 @@ impl Peer {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
             came => came?,
         };
-        let descriptor = came.descriptor.map(|passed| ClosedApart::new(passed, closing));
+        let closing = closing.of(self.uid);
+        let descriptor = came.descriptor.map(|passed| ClosedApart::new(passed, &closing));
         came.surplus.into_iter().for_each(|passed| closing.close(passed));
         if came.is_cut {
             return Err(io::ErrorKind::InvalidData.into());

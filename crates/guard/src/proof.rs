@@ -9,14 +9,16 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use nix::{getsockopt_impl, sockopt_impl};
 use rustix::net::{SocketType, getpeername, getsockname, ipproto, sockopt};
 
-use crate::closing::ClosedApart;
 use crate::steering::plain;
+use uncork_closing::ClosedApart;
 
 /// What was proven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Proof {
     /// Whether IPv4 comes there, too, if it is of IPv6.
     pub(crate) both_versions: bool,
+    /// The kernel's number of the socket, which no other one ever has.
+    pub(crate) socket: u64,
 }
 
 /// The number of a network namespace (SO_NETNS_COOKIE, asm-generic/socket.h; Linux 5.14).
@@ -65,7 +67,8 @@ pub(crate) fn of(
         return no("what came is of another network namespace");
     }
     let only_six = bound.is_ipv6() && sockopt::ipv6_v6only(socket) != Ok(false);
-    Ok(Proof { both_versions: !only_six })
+    let Ok(socket) = sockopt::socket_cookie(socket) else { return no("what came has no number") };
+    Ok(Proof { both_versions: !only_six, socket })
 }
 
 /// A socket that may take a connection of the stack's over.

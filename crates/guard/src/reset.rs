@@ -26,9 +26,9 @@ use uncork_wire::checksum::Sum;
 use uncork_wire::tcp::{self, CHECKSUM_OFFSET, Fields, Flags, OptionSet};
 use uncork_wire::{Protocol, SeqNumber, ipv4, ipv6};
 
-use crate::closing::Closing;
 use crate::instead::InStead;
 use crate::session::Ends;
+use uncork_closing::Closing;
 
 const HALF_OF_SPACE: u32 = 1 << 31;
 const HOPS: u8 = 64;

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use uncork_driver::OpenError;
 use uncork_driver::af_packet::{Prepared, Settings};
 
-use crate::closing::Closing;
 use crate::work::{Bell, Work};
+use uncork_closing::Closing;
 
 /// How long the last one is kept for somebody, and how long others are.
 const KEPT: Duration = Duration::from_secs(60);

@@ -32,6 +32,8 @@ struct Claim {
     asked: SocketAddr,
     /// What this means.
     places: Vec<SocketAddr>,
+    /// The kernel's number of the socket that has proven it.
+    socket: u64,
 }
 
 /// What keeps a port from others.
@@ -65,6 +67,8 @@ pub(crate) struct Session {
     /// Devices, each as often as it was opened, and how many it says that it has closed.
     devices: Vec<i32>,
     closed: Vec<i32>,
+    /// Devices that it could not open, and what comes by them is the kernel's.
+    refused: HashSet<i32>,
     /// Copies of the sockets that it has of them, so that it does not wait for the end of the last one.
     sockets: HashMap<i32, OwnedFd>,
 }
@@ -83,6 +87,7 @@ impl Session {
             filter,
             devices: Vec::new(),
             closed: Vec::new(),
+            refused: HashSet::new(),
             sockets: HashMap::new(),
         }
     }
@@ -101,7 +106,20 @@ impl Session {
     /// Keeps a copy of the socket by which it has opened a device.
     pub(crate) fn note_open(&mut self, device: i32, copy: OwnedFd) {
         self.devices.push(device);
+        self.refused.remove(&device);
         self.sockets.insert(device, copy);
+    }
+
+    /// It could not open it.
+    pub(crate) fn note_refused(&mut self, device: i32) {
+        if self.opens(device) == 0 {
+            self.refused.insert(device);
+        }
+    }
+
+    /// Whether it has gone without this one.
+    pub(crate) fn is_refused(&self, device: i32) -> bool {
+        self.refused.contains(&device)
     }
 
     /// The copy of the socket that it had there until now.
@@ -121,17 +139,26 @@ impl Session {
         of: Engine,
         asked: SocketAddr,
         places: Vec<SocketAddr>,
+        socket: u64,
     ) -> Vec<SocketAddr> {
         let held = self.held();
         self.granted.extend(&places);
         let new = places.iter().copied().filter(|place| !held.contains(place)).collect();
-        self.ports.push(Claim { of, asked, places });
+        self.ports.push(Claim { of, asked, places, socket });
         new
     }
 
-    /// Forgets a port, and gives those of its places that no other claim has. None if there is no such.
-    pub(crate) fn release(&mut self, of: Engine, asked: SocketAddr) -> Option<Vec<SocketAddr>> {
-        let is_it = |claim: &Claim| claim.of == of && claim.asked == asked;
+    /// Forgets a port, that this socket has proven if there are several, and gives those of its places that no other claim
+    /// has. None if there is no such.
+    pub(crate) fn release(
+        &mut self,
+        of: Engine,
+        asked: SocketAddr,
+        socket: Option<u64>,
+    ) -> Option<Vec<SocketAddr>> {
+        let is_it = |claim: &Claim| {
+            claim.of == of && claim.asked == asked && socket.is_none_or(|one| claim.socket == one)
+        };
         let at = self.ports.iter().position(is_it)?;
         let Claim { mut places, .. } = self.ports.swap_remove(at);
         let held = self.held();
@@ -177,6 +204,12 @@ impl Session {
     /// Ports that were asked for, each as often as it was.
     pub(crate) fn asked(&self) -> impl Iterator<Item = SocketAddr> {
         self.ports.iter().map(|claim| claim.asked)
+    }
+
+    /// Ports that mean one of these places, with the sockets that have proven them.
+    pub(crate) fn proven(&self, places: &[SocketAddr]) -> impl Iterator<Item = (SocketAddr, u64)> {
+        let is_there = |claim: &&Claim| claim.places.iter().any(|place| places.contains(place));
+        self.ports.iter().filter(is_there).map(|claim| (claim.asked, claim.socket))
     }
 
     /// Those all of whose places are so.
@@ -264,14 +297,31 @@ mod tests {
         let mut session = Session::new(Engine::ONLY, memory, Role::Program, None);
         let own = Engine::ONLY;
         let (any, one, other) = (end("0.0.0.0:80"), end("10.0.0.1:80"), end("10.0.1.1:80"));
-        assert_eq!(session.grant(own, any, vec![one, other]), [one, other]);
-        assert_eq!(session.grant(own, one, vec![one]), []);
-        assert_eq!(session.grant(own, any, vec![one, other]), []);
-        assert_eq!(session.release(own, any), Some(vec![]));
-        assert_eq!(session.release(own, any), Some(vec![other]));
-        assert_eq!(session.release(own, any), None);
-        assert_eq!(session.release(own, one), Some(vec![one]));
+        assert_eq!(session.grant(own, any, vec![one, other], 1), [one, other]);
+        assert_eq!(session.grant(own, one, vec![one], 1), []);
+        assert_eq!(session.grant(own, any, vec![one, other], 1), []);
+        assert_eq!(session.release(own, any, None), Some(vec![]));
+        assert_eq!(session.release(own, any, None), Some(vec![other]));
+        assert_eq!(session.release(own, any, None), None);
+        assert_eq!(session.release(own, one, None), Some(vec![one]));
         assert!(session.held().is_empty());
+    }
+
+    #[test]
+    fn a_place_is_let_go_of_by_the_socket_that_has_proven_it() {
+        let end = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let memory = uncork_guardian::table::create().unwrap();
+        let mut session = Session::new(Engine::ONLY, memory, Role::Program, None);
+        let (own, any, one) = (Engine::ONLY, end("0.0.0.0:80"), end("10.0.0.1:80"));
+        for socket in [7, 8] {
+            session.grant(own, any, vec![one], socket);
+        }
+        let proven = |session: &Session| session.proven(&[one]).collect::<Vec<_>>();
+        assert_eq!(proven(&session), [(any, 7), (any, 8)]);
+        assert_eq!(session.release(own, any, Some(9)), None);
+        assert_eq!(session.release(own, any, Some(8)), Some(vec![]));
+        assert_eq!(proven(&session), [(any, 7)]);
+        assert!(session.proven(&[any]).next().is_none());
     }
 
     #[test]
@@ -282,11 +332,11 @@ mod tests {
         let (first, second) = (Engine::ONLY, Engine(2.try_into().unwrap()));
         let (any, four, six) = (end("[::]:80"), end("10.0.0.1:80"), end("[fd00::1]:80"));
         // The second's socket is of IPv6 alone.
-        assert_eq!(session.grant(first, any, vec![four, six]), [four, six]);
-        assert_eq!(session.grant(second, any, vec![six]), []);
-        assert_eq!(session.release(first, any), Some(vec![four]));
-        assert_eq!(session.release(first, any), None);
-        assert_eq!(session.release(second, any), Some(vec![six]));
+        assert_eq!(session.grant(first, any, vec![four, six], 1), [four, six]);
+        assert_eq!(session.grant(second, any, vec![six], 1), []);
+        assert_eq!(session.release(first, any, None), Some(vec![four]));
+        assert_eq!(session.release(first, any, None), None);
+        assert_eq!(session.release(second, any, None), Some(vec![six]));
     }
 
     #[test]
@@ -295,7 +345,7 @@ mod tests {
         let memory = uncork_guardian::table::create().unwrap();
         let mut session = Session::new(Engine::ONLY, memory, Role::Guest(Engine::ONLY), None);
         let ends = (end("10.0.0.1:80"), end("10.0.0.2:4711"));
-        session.grant(Engine::ONLY, ends.0, vec![ends.0]);
+        session.grant(Engine::ONLY, ends.0, vec![ends.0], 1);
         session.add(ends);
         assert!(!session.may_have(&ends));
         session.give(ends);

@@ -122,6 +122,11 @@ impl Steering {
         addresses.map(|ip| SocketAddr::new(*ip, local.port())).collect()
     }
 
+    /// The kernel's numbers of the sockets that listen at a port.
+    pub(crate) fn listening_at(&mut self, port: u16) -> io::Result<Vec<u64>> {
+        self.kernel.listening_at(port)
+    }
+
     /// An engine has these places, all of one port, from now on.
     pub(crate) fn join(
         &mut self,

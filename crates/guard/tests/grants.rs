@@ -289,6 +289,34 @@ fn connections_stay_with_their_process_when_another_joins_or_leaves_its_port() {
 }
 
 #[test]
+fn who_has_closed_the_kernels_socket_without_a_word_has_no_share_of_the_port() {
+    if is_skipped("who_has_closed_the_kernels_socket_without_a_word_has_no_share_of_the_port") {
+        return;
+    }
+    let link = Link::new("stale", &[]);
+    let (listener, kept) = (listen(&link, end("::", PORT)), listen(&link, end(OURS, PORT + 1)));
+    let (mut first, mut second) = (link.client(), link.client());
+    let mut ports = [open(&mut first), open(&mut second)];
+    first.own(end("::", PORT), listener.as_fd()).unwrap();
+    first.own(end(OURS, PORT + 1), kept.as_fd()).unwrap();
+    // Until the guardian's thread has closed its copy.
+    thread::sleep(SHORT);
+    drop(listener);
+    let listener = listen(&link, end(OURS, PORT));
+    let local = listener.local_addr().unwrap();
+    second.own(local, listener.as_fd()).unwrap();
+    let remotes: Vec<u16> = (5000..5060).collect();
+    knock_from(&link, &remotes, local);
+    let [of_first, of_second] = seen(&mut ports, SHORT).try_into().unwrap();
+    assert!(of_first.is_empty(), "{of_first:?}");
+    assert!(remotes.iter().all(|remote| of_second.contains(remote)));
+    assert_eq!(refusal(first.disown(end("::", PORT))), "[::]:7200 was not owned");
+    // Another port of the same program is still its own.
+    assert_eq!(knock(&link, end(OURS, PORT + 1)), Err(ErrorKind::TimedOut));
+    first.disown(end(OURS, PORT + 1)).unwrap();
+}
+
+#[test]
 fn who_leaves_a_port_as_the_last_ends_the_handshakes_that_it_has_begun() {
     if is_skipped("who_leaves_a_port_as_the_last_ends_the_handshakes_that_it_has_begun") {
         return;

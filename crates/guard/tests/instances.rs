@@ -376,6 +376,37 @@ fn a_port_of_two_programs_of_one_instance_stays_when_one_of_them_leaves() {
 }
 
 #[test]
+fn an_instance_hears_that_a_program_has_closed_the_kernels_socket_without_a_word() {
+    if is_skipped("an_instance_hears_that_a_program_has_closed_the_kernels_socket_without_a_word") {
+        return;
+    }
+    let link = Link::with_instances("stale", &[], 1);
+    let mut instance = link.instance(0);
+    let _port = open(&mut instance);
+    let local = end(OURS, PORT);
+    let mut one = attach(&link, &mut instance, 0);
+    let mut other = attach(&link, &mut instance, 0);
+    let listener = listen(&link, local);
+    one.client.own(local, listener.as_fd()).unwrap();
+    // Until the guardian's thread has closed its copy.
+    thread::sleep(SHORT);
+    drop(listener);
+    let listener = listen(&link, local);
+    other.client.own(local, listener.as_fd()).unwrap();
+    let (one_is, other_is) = (one.program, other.program);
+    let said: Vec<_> = (0..3).map(|_| hear(&mut instance)).collect();
+    assert_eq!(
+        said,
+        [
+            format!("granted {one_is} {local}"),
+            format!("revoked {one_is} {local}"),
+            format!("granted {other_is} {local}"),
+        ]
+    );
+    assert_eq!(knock(&link, local), Err(ErrorKind::TimedOut), "it is still the stack's");
+}
+
+#[test]
 fn a_program_makes_the_kernels_only_what_its_instance_gives_it() {
     if is_skipped("a_program_makes_the_kernels_only_what_its_instance_gives_it") {
         return;

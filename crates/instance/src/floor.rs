@@ -9,6 +9,7 @@ use std::time::{Duration, Instant as Clock};
 
 use uncork_attach::record::{Ends, HEADER_BYTES};
 use uncork_attach::{Damaged, Error, RING_BYTES};
+use uncork_closing::Closing;
 use uncork_engine::Instant;
 use uncork_guardian::{Entry, Word};
 use uncork_stack::{Change, Event, FastOpen, Found, Mac, SocketId};
@@ -20,6 +21,8 @@ use crate::permitted::Permitted;
 
 /// Records of one guest that are done before the next one has his turn.
 const COMMANDS_A_TURN: usize = 512;
+/// How many threads close what guests of one user leave behind, at the most.
+const CLOSED_AT_ONCE: usize = 8;
 
 /// The privileged half, as an instance knows it.
 pub trait Host {
@@ -55,10 +58,11 @@ pub struct Floor {
     pub(crate) desks: Vec<Desk>,
     pub(crate) kept: Vec<Kept>,
     pub(crate) host: Box<dyn Host>,
+    closing: Closing,
     /// Connections that guests have opened, which are owned one by one.
     pub(crate) opened: HashSet<Ends>,
-    /// Addresses whose way is asked for.
-    asked: Vec<IpAddr>,
+    /// Addresses whose way is asked for, each by the device at this place.
+    asked: Vec<(usize, IpAddr)>,
     pub(crate) permitted: Permitted,
     events: Vec<(usize, Event)>,
     record: Vec<u8>,
@@ -81,6 +85,7 @@ impl Floor {
             desks: Vec::new(),
             kept: Vec::new(),
             host,
+            closing: Closing::by(CLOSED_AT_ONCE),
             opened: HashSet::new(),
             asked: Vec::new(),
             permitted: Permitted::default(),
@@ -99,7 +104,7 @@ impl Floor {
     ///
     /// # Errors
     ///
-    /// A device is gone.
+    /// The last device is gone.
     pub fn turn(&mut self) -> io::Result<bool> {
         if self.next_close().is_some_and(|due| due <= Clock::now()) {
             self.close_kept();
@@ -116,7 +121,11 @@ impl Floor {
         let mut happened = false;
         let mut events = Vec::new();
         for at in 0..self.links.len() {
-            happened |= self.links[at].turn(self.host.as_mut(), &mut events, moderated)?;
+            let turned = self.links[at].turn(self.host.as_mut(), &mut events, moderated);
+            happened |= match turned {
+                Ok(happened) => happened,
+                Err(error) => self.lose(at, error)?,
+            };
             self.events.extend(events.drain(..).map(|event| (at, event)));
             self.keep_lists(at);
         }
@@ -125,7 +134,7 @@ impl Floor {
             match event {
                 Event::Socket(id, _) => self.note(at, id),
                 Event::Incoming(listener) => self.serve_desk_of(at, listener),
-                Event::Neighbour(remote) => self.asked.push(remote),
+                Event::Neighbour(remote) => self.asked.push((at, remote)),
                 Event::Udp(..) => {}
             }
         }
@@ -133,8 +142,19 @@ impl Floor {
         Ok(happened)
     }
 
-    /// Addresses whose way is to be asked for.
-    pub fn take_asked(&mut self) -> Vec<IpAddr> {
+    /// A device is gone: what was there is over, and all else goes on.
+    fn lose(&mut self, at: usize, error: io::Error) -> io::Result<bool> {
+        self.links[at].lose();
+        if self.links.iter().all(Link::is_gone) {
+            return Err(error);
+        }
+        let name = self.links[at].name();
+        self.host.say(&format!("{name} is out of use, and connections there are over: {error}"));
+        Ok(true)
+    }
+
+    /// Addresses whose way is to be asked for, each by the device at this place among [`Floor::links`].
+    pub fn take_asked(&mut self) -> Vec<(usize, IpAddr)> {
         std::mem::take(&mut self.asked)
     }
 
@@ -219,7 +239,7 @@ impl Floor {
     }
 
     pub(crate) fn link_of(&self, local: SocketAddr) -> Option<usize> {
-        self.links.iter().position(|link| link.has(local.ip()))
+        self.links.iter().position(|link| link.has(local.ip()) && !link.is_gone())
     }
 
     /// A program of this user's attaches: the other end of `control` is its.
@@ -228,7 +248,7 @@ impl Floor {
     ///
     /// There is no memory for it, or the program is gone.
     pub fn admit(&mut self, program: u32, uid: Option<u32>, control: OwnedFd) -> Result<(), Error> {
-        let guest = Guest::new((program, uid), control)?;
+        let guest = Guest::new((program, uid), control, &self.closing)?;
         match self.guests.iter_mut().find(|guest| guest.is_none()) {
             Some(empty) => *empty = Some(guest),
             None => self.guests.push(Some(guest)),
@@ -360,6 +380,7 @@ impl Floor {
     /// A guest is gone: its connections are closed, as the kernel does it, or reset.
     fn bid_farewell(&mut self, at: usize, resets: bool) {
         let Some(mut guest) = self.guests.get_mut(at).and_then(Option::take) else { return };
+        guest.end.hang_up();
         self.leave_desks(at);
         for ends in guest.connections.drain() {
             self.host.disown(ends);

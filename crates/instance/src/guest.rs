@@ -2,10 +2,12 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use serde_json as json;
 use uncork_attach::record::Ends;
 use uncork_attach::{Damaged, Error, Header, InstanceEnd, MOST_BYTES, News, offer};
+use uncork_closing::{ClosedApart, Closing};
 use uncork_stack::{SocketId, SocketOption, State};
 
 /// Connections that one guest gives to the kernel at once. It asks for what has come meanwhile before it gives another
@@ -75,6 +77,8 @@ pub(crate) struct Guest {
     /// Whose it is.
     pub(crate) uid: Option<u32>,
     pub(crate) end: InstanceEnd,
+    /// It may have put there what takes long to close. Goes behind `end`, which has the same socket.
+    _control: ClosedApart,
     pub(crate) seats: Vec<Option<Seat>>,
     /// Even numbers that nobody has.
     free: Vec<u32>,
@@ -97,15 +101,22 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    pub(crate) fn new(program: (u32, Option<u32>), control: OwnedFd) -> Result<Self, Error> {
-        Ok(Self::of(program, offer(control)?))
+    pub(crate) fn new(
+        (program, uid): (u32, Option<u32>),
+        control: OwnedFd,
+        closing: &Closing,
+    ) -> Result<Self, Error> {
+        let control = Arc::new(control);
+        let apart = ClosedApart::with(Arc::clone(&control), &closing.of(uid));
+        Ok(Self::of((program, uid), offer(control)?, apart))
     }
 
-    fn of((program, uid): (u32, Option<u32>), end: InstanceEnd) -> Self {
+    fn of((program, uid): (u32, Option<u32>), end: InstanceEnd, control: ClosedApart) -> Self {
         Self {
             program,
             uid,
             end,
+            _control: control,
             seats: Vec::new(),
             free: Vec::new(),
             next: 0,

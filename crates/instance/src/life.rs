@@ -12,7 +12,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::Timespec;
 use uncork_attach::record::Ends;
 use uncork_driver::{Beside, Door, Driver, OpenError, af_packet, af_xdp};
-use uncork_guardian::{Client, Entry, Word};
+use uncork_guardian::{Client, Device, Entry, Word};
 use uncork_neighbours::{self as neighbours, Answer, Neighbours};
 use uncork_stack::{Cidr, Config, FastOpen, Found, Mac};
 
@@ -119,7 +119,7 @@ pub fn run(settings: Settings) -> Result<(), Error> {
     let mut config = Link::config();
     config.follow(&setting);
     config.small_queue_bytes = small_queue_bytes.unwrap_or(config.small_queue_bytes);
-    let (mut links, queues) = open(&mut client, &config)?;
+    let (mut links, queues) = open(&mut client, &config, say)?;
     if spin.is_zero() {
         links.iter_mut().for_each(|link| link.moderate(moderation));
     }
@@ -141,23 +141,47 @@ fn setting(name: &str) -> Option<String> {
 /// By the number of a device: to whom its queues are passed on.
 type Queues = Vec<(i32, Door)>;
 
-/// Opens all devices.
-fn open(client: &mut Client, config: &Config) -> Result<(Vec<Link>, Queues), Error> {
-    let (mut links, mut queues) = (Vec::new(), Vec::new());
+/// Opens all devices, or those that can be: who comes by another is the kernel's.
+fn open(client: &mut Client, config: &Config, say: fn(&str)) -> Result<(Vec<Link>, Queues), Error> {
+    let (mut links, mut queues, mut refused) = (Vec::new(), Vec::new(), None);
     for device in client.devices().to_vec() {
-        let handed = client.open(device.index)?;
-        let mac = Mac(handed.description.mac());
-        let name = device.name;
-        let failed = |error| Error::Device { device: name.clone(), error: io::Error::other(error) };
-        let (driver, its) = driver(handed, client.has_queues()).map_err(failed)?;
+        let (driver, its, mac) = match open_one(client, &device) {
+            Ok(opened) => opened,
+            // Down, perhaps, or deleted.
+            Err(
+                error
+                @ (Error::Device { .. } | Error::Guardian(uncork_guardian::Error::Refused(_))),
+            ) => {
+                say(&format!("an instance of the stack does without {}: {error}", device.name));
+                refused = Some(error);
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         queues.extend(its.map(|its| (device.index, its)));
         let addresses = device.addresses.iter();
         let addresses =
             addresses.map(|address| Cidr { address: address.ip, prefix: address.prefix }).collect();
         let index = device.index.unsigned_abs();
-        links.push(Link::new((name, index), driver, mac, addresses, config.clone(), seed()?));
+        let named = (device.name, index);
+        links.push(Link::new(named, driver, mac, addresses, config.clone(), seed()?));
     }
-    Ok((links, queues))
+    match refused.filter(|_| links.is_empty()) {
+        Some(error) => Err(error),
+        None => Ok((links, queues)),
+    }
+}
+
+fn open_one(
+    client: &mut Client,
+    device: &Device,
+) -> Result<(Box<dyn Driver + Send>, Option<Door>, Mac), Error> {
+    let handed = client.open(device.index)?;
+    let mac = Mac(handed.description.mac());
+    let failed =
+        |error| Error::Device { device: device.name.clone(), error: io::Error::other(error) };
+    let (driver, its) = driver(handed, client.has_queues()).map_err(failed)?;
+    Ok((driver, its, mac))
 }
 
 type Opened = (Box<dyn Driver + Send>, Option<Door>);
@@ -203,9 +227,9 @@ impl Life {
                 return Ok(());
             }
             let happened = self.floor.turn()?;
-            for remote in self.floor.take_asked() {
+            for (at, remote) in self.floor.take_asked() {
                 // Without an answer the stack asks again.
-                let _ = self.ways.ask(remote, None);
+                let _ = self.ways.ask(self.floor.links[at].question(remote));
                 self.hear_ways();
             }
             let answers = std::mem::take(&mut self.answers);
@@ -271,18 +295,16 @@ impl Life {
 
     /// Passes on what the kernel says of the ways to addresses.
     fn hear_ways(&mut self) {
-        while let Ok(Some(Answer { remote, found })) = self.ways.poll() {
+        while let Ok(Some(Answer { question, found })) = self.ways.poll() {
+            let found = match found {
+                neighbours::Found::At { mac, mtu, .. } => Found::At { mac: Mac(mac), mtu },
+                neighbours::Found::Elsewhere => Found::Elsewhere,
+                neighbours::Found::Unreachable => Found::Unreachable,
+            };
             for at in 0..self.floor.links.len() {
-                let found = match found {
-                    neighbours::Found::At { device, mac, mtu }
-                        if device == self.floor.links[at].device =>
-                    {
-                        Found::At { mac: Mac(mac), mtu }
-                    }
-                    // By another device, or not at all.
-                    _ => Found::Unreachable,
-                };
-                self.floor.set_neighbour(at, remote, found);
+                if question.device == Some(self.floor.links[at].device) {
+                    self.floor.set_neighbour(at, question.remote, found);
+                }
             }
         }
         for (device, mac) in self.ways.take_devices() {
@@ -293,7 +315,7 @@ impl Life {
     fn sleep(&mut self) -> Result<(), Error> {
         let may = self.floor.lie_down();
         let client = self.client.borrow();
-        let may = may && !client.has_news();
+        let may = may && !client.has_news() && !self.ways.has_more();
         let (mut fds, limit) = self.floor.rest();
         fds.extend([client.as_fd(), self.ways.as_fd()]);
         let woken = wait(&fds, if may { limit } else { Some(Duration::ZERO) });

@@ -10,6 +10,7 @@ use uncork_attach::record::Ends;
 use uncork_driver::{Driver, Redirected};
 use uncork_engine::{Engine, Instant, Program};
 use uncork_guardian::Entry;
+use uncork_neighbours::Question;
 use uncork_stack::{Change, Cidr, Config, Event, Mac, SocketId, Stack, State};
 use uncork_stat::ByQueue;
 
@@ -80,6 +81,8 @@ pub struct Link {
     /// What has come and gone in turns, and where it stands already.
     changes: VecDeque<(Change, Option<Listed>)>,
     news: Vec<Event>,
+    /// It has no device any more.
+    gone: bool,
 }
 
 impl std::fmt::Debug for Link {
@@ -119,6 +122,7 @@ impl Link {
             listed: Vec::new(),
             changes: VecDeque::new(),
             news: Vec::new(),
+            gone: false,
         }
     }
 
@@ -156,6 +160,11 @@ impl Link {
         use State::{Established, FinWait1, FinWait2, SynReceived, SynSent};
         let state = self.stack().state(id).unwrap_or(State::Closed);
         !matches!(state, SynSent | SynReceived | Established | FinWait1 | FinWait2)
+    }
+
+    /// What is asked of the way to this address.
+    pub(crate) fn question(&self, remote: IpAddr) -> Question {
+        Question::by(self.device, self.addresses.iter().map(|ours| ours.address), remote)
     }
 
     pub(crate) fn has(&self, address: IpAddr) -> bool {
@@ -200,6 +209,10 @@ impl Link {
         events: &mut Vec<Event>,
         moderated: bool,
     ) -> io::Result<bool> {
+        if self.gone {
+            events.extend(std::iter::from_fn(|| self.engine.stack().poll_event()));
+            return Ok(false);
+        }
         let (news, changes) = (std::mem::take(&mut self.news), std::mem::take(&mut self.changes));
         let mut happened = News { events: news, changes, host };
         let turned = if moderated {
@@ -210,6 +223,19 @@ impl Link {
         events.append(&mut happened.events);
         (self.news, self.changes) = (happened.events, happened.changes);
         turned
+    }
+
+    /// Its device is gone, and with it all connections.
+    pub(crate) fn lose(&mut self) {
+        let now = self.now();
+        let stack = self.engine.stack();
+        let all: Vec<_> = stack.sockets().collect();
+        all.into_iter().for_each(|id| stack.abort(now, id));
+        self.gone = true;
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone
     }
 
     /// Resets all connections. What has come since is the kernel's, which answers it, too.
@@ -227,6 +253,9 @@ impl Link {
     }
 
     pub(crate) fn rest(&mut self) -> (Option<BorrowedFd<'_>>, Option<Duration>) {
+        if self.gone {
+            return (None, None);
+        }
         self.engine.rest()
     }
 }

@@ -56,24 +56,55 @@ pub enum Found {
         /// device's MTU.
         mtu: Option<u16>,
     },
+    /// Out of another device than the one that was asked about.
+    Elsewhere,
     /// Nowhere that is on a link: there is no route, the next hop does not answer or has no hardware
     /// address, or the address is one of this host's.
     Unreachable,
 }
 
+/// What is asked: where packets go, as the kernel routes them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Question {
+    /// To this address.
+    pub remote: IpAddr,
+    /// From this address of the host's, if one is named: rules may look at it (ip-rule(8)).
+    pub source: Option<IpAddr>,
+    /// By whoever has this device, and no other, if one is named. An address that means something on a link only (`fe80::`) is
+    /// one of that device's then.
+    pub device: Option<u32>,
+}
+
+impl Question {
+    /// From wherever the kernel would, by whatever device.
+    #[must_use]
+    pub fn of(remote: IpAddr) -> Self {
+        Self { remote, source: None, device: None }
+    }
+
+    /// By a device with these addresses. Where only one of them can be the source, it is.
+    #[must_use]
+    pub fn by(device: u32, addresses: impl IntoIterator<Item = IpAddr>, remote: IpAddr) -> Self {
+        let is_near = |address: &IpAddr| matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
+        let kind = |address: &IpAddr| (address.is_ipv4(), is_near(address));
+        let mut possible = addresses.into_iter().filter(|address| kind(address) == kind(&remote));
+        let source = possible.next().filter(|_| possible.next().is_none());
+        Self { remote, source, device: Some(device) }
+    }
+}
+
 /// An answer, or a change of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
-    /// What was asked for.
-    pub remote: IpAddr,
+    /// What was asked.
+    pub question: Question,
     /// Where it is.
     pub found: Found,
 }
 
 /// An address that was asked for.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Asked {
-    source: Option<IpAddr>,
     /// Device and address of its next hop.
     hop: Option<(u32, IpAddr)>,
     mtu: Option<u16>,
@@ -91,12 +122,12 @@ pub struct Neighbours {
     /// Of neighbours and routes, too: somebody has asked for some.
     hears_all: bool,
     prompter: Prompter,
-    asked: BTreeMap<IpAddr, Asked>,
+    asked: BTreeMap<Question, Asked>,
     /// Who is reached through a next hop.
-    behind: BTreeMap<(u32, IpAddr), BTreeSet<IpAddr>>,
+    behind: BTreeMap<(u32, IpAddr), BTreeSet<Question>>,
     answers: VecDeque<Answer>,
     /// Those that are to be looked up again.
-    stale: VecDeque<IpAddr>,
+    stale: VecDeque<Question>,
     /// Devices that were heard of, with their own addresses.
     devices: Vec<device::Address>,
 }
@@ -129,39 +160,38 @@ impl Neighbours {
     ///
     /// What the kernel says.
     pub fn way(&mut self, remote: IpAddr, source: Option<IpAddr>) -> io::Result<Option<Way>> {
-        Way::look_up(&mut self.kernel, remote, source)
+        Way::look_up(&mut self.kernel, Question { source, ..Question::of(remote) })
     }
 
-    /// Asks where packets to `remote` go, from that address if one is named. The answer comes out of
+    /// Asks. The answer comes out of
     /// [`Neighbours::poll`], and so does every change until [`Neighbours::forget`]. If the kernel does not
     /// know its neighbour, or has not heard of him for long, it is made to look for him.
     ///
     /// # Errors
     ///
     /// What the kernel says.
-    pub fn ask(&mut self, remote: IpAddr, source: Option<IpAddr>) -> io::Result<()> {
-        if !self.asked.contains_key(&remote)
+    pub fn ask(&mut self, question: Question) -> io::Result<()> {
+        if !self.asked.contains_key(&question)
             && self.asked.len() >= MOST
             && let Some((&other, _)) = self.asked.first_key_value()
         {
             self.forget(other);
         }
-        self.forget(remote);
+        self.forget(question);
         if !self.hears_all {
             // Before it is looked up, or a change in between would be lost.
             let all = [RTNLGRP_LINK, RTNLGRP_NEIGH].into_iter().chain(RTNLGRP_ROUTES);
             self.news.subscribe(&all.collect::<Vec<_>>())?;
             self.hears_all = true;
         }
-        let asked = Asked { source, hop: None, mtu: None, told: None, stale: false };
-        self.asked.insert(remote, asked);
-        self.look_up(remote)
+        self.asked.insert(question, Asked::default());
+        self.look_up(question)
     }
 
     /// Tells no more of changes.
-    pub fn forget(&mut self, remote: IpAddr) {
-        if let Some(hop) = self.asked.remove(&remote).and_then(|asked| asked.hop) {
-            self.leave(hop, remote);
+    pub fn forget(&mut self, question: Question) {
+        if let Some(hop) = self.asked.remove(&question).and_then(|asked| asked.hop) {
+            self.leave(hop, question);
         }
     }
 
@@ -198,58 +228,61 @@ impl Neighbours {
     }
 
     /// Looks the way up, and the neighbour on it. What is known by that is told if it is new.
-    fn look_up(&mut self, remote: IpAddr) -> io::Result<()> {
-        let Some(asked) = self.asked.get(&remote) else { return Ok(()) };
-        let (source, before) = (asked.source, asked.hop);
-        let way = Way::look_up(&mut self.kernel, remote, source)?;
+    fn look_up(&mut self, question: Question) -> io::Result<()> {
+        let Some(asked) = self.asked.get(&question) else { return Ok(()) };
+        let before = asked.hop;
+        let way = Way::look_up(&mut self.kernel, question)?;
         let way = way.filter(|way| way.kind == Kind::Link);
+        let is_elsewhere = |way: &Way| question.device.is_some_and(|device| device != way.device);
+        let elsewhere = way.as_ref().is_some_and(is_elsewhere);
+        let way = way.filter(|_| !elsewhere);
         let hop = way.as_ref().map(|way| (way.device, way.next_hop));
         if before != hop {
             if let Some(before) = before {
-                self.leave(before, remote);
+                self.leave(before, question);
             }
             if let Some(hop) = hop {
-                self.behind.entry(hop).or_default().insert(remote);
+                self.behind.entry(hop).or_default().insert(question);
             }
         }
-        if let Some(asked) = self.asked.get_mut(&remote) {
+        if let Some(asked) = self.asked.get_mut(&question) {
             asked.hop = hop;
             asked.mtu = way.and_then(|way| way.mtu);
         }
         let Some(hop) = hop else {
-            self.tell(remote, Found::Unreachable);
+            self.tell(question, if elsewhere { Found::Elsewhere } else { Found::Unreachable });
             return Ok(());
         };
         let entry = Entry::look_up(&mut self.kernel, hop)?;
         match entry.unwrap_or(Entry::Unknown) {
-            Entry::Known(mac) => self.tell_at(remote, hop, mac),
+            Entry::Known(mac) => self.tell_at(question, hop, mac),
             Entry::Old(mac) => {
-                self.tell_at(remote, hop, mac);
+                self.tell_at(question, hop, mac);
                 self.prompter.prompt(hop);
             }
-            Entry::Bare => self.tell(remote, Found::Unreachable),
+            Entry::Bare => self.tell(question, Found::Unreachable),
             Entry::Sought => {}
             Entry::Unknown | Entry::Failed => self.prompter.prompt(hop),
         }
         Ok(())
     }
 
-    fn tell_at(&mut self, remote: IpAddr, (device, _): (u32, IpAddr), mac: [u8; 6]) {
-        let mtu = self.asked.get(&remote).and_then(|asked| asked.mtu);
-        self.tell(remote, Found::At { device, mac, mtu });
+    fn tell_at(&mut self, question: Question, (device, _): (u32, IpAddr), mac: [u8; 6]) {
+        let mtu = self.asked.get(&question).and_then(|asked| asked.mtu);
+        self.tell(question, Found::At { device, mac, mtu });
     }
 
-    fn tell(&mut self, remote: IpAddr, found: Found) {
-        if let Some(asked) = self.asked.get_mut(&remote)
+    fn tell(&mut self, question: Question, found: Found) {
+        if let Some(asked) = self.asked.get_mut(&question)
             && asked.told.replace(found) != Some(found)
         {
-            self.answers.push_back(Answer { remote, found });
+            self.answers.push_back(Answer { question, found });
         }
     }
 
-    fn leave(&mut self, hop: (u32, IpAddr), remote: IpAddr) {
+    fn leave(&mut self, hop: (u32, IpAddr), question: Question) {
         if let Some(behind) = self.behind.get_mut(&hop) {
-            behind.remove(&remote);
+            behind.remove(&question);
             if behind.is_empty() {
                 self.behind.remove(&hop);
             }
@@ -289,9 +322,9 @@ impl Neighbours {
         }
         if routes {
             let fresh = self.asked.iter_mut().filter(|(_, asked)| !asked.stale);
-            self.stale.extend(fresh.map(|(&remote, asked)| {
+            self.stale.extend(fresh.map(|(&question, asked)| {
                 asked.stale = true;
-                remote
+                question
             }));
         }
         Ok(())
@@ -299,16 +332,16 @@ impl Neighbours {
 
     fn hear_of(&mut self, hop: (u32, IpAddr), entry: Entry) {
         let Some(behind) = self.behind.get(&hop) else { return };
-        let remotes: Vec<IpAddr> = behind.iter().copied().collect();
+        let questions: Vec<_> = behind.iter().copied().collect();
         match entry {
             Entry::Known(mac) | Entry::Old(mac) => {
-                for remote in remotes {
-                    self.tell_at(remote, hop, mac);
+                for question in questions {
+                    self.tell_at(question, hop, mac);
                 }
             }
             Entry::Failed | Entry::Bare => {
-                for remote in remotes {
-                    self.tell(remote, Found::Unreachable);
+                for question in questions {
+                    self.tell(question, Found::Unreachable);
                 }
             }
             // The kernel had no use for it any more, but without an entry it hears of no change.
@@ -320,10 +353,10 @@ impl Neighbours {
     /// Looks some of those up again whose routes may have changed.
     fn review(&mut self) -> io::Result<()> {
         for _ in 0..REVIEWS {
-            let Some(remote) = self.stale.pop_front() else { break };
-            if let Some(asked) = self.asked.get_mut(&remote) {
+            let Some(question) = self.stale.pop_front() else { break };
+            if let Some(asked) = self.asked.get_mut(&question) {
                 asked.stale = false;
-                self.look_up(remote)?;
+                self.look_up(question)?;
             }
         }
         Ok(())

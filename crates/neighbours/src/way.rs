@@ -7,6 +7,8 @@ use nix::errno::Errno;
 use nix::sys::socket::AddressFamily;
 use uncork_netlink::{Line, attribute, number, push};
 
+use crate::Question;
+
 // linux/rtnetlink.h
 const RTM_GETROUTE: u16 = 26;
 const RTA_DST: u16 = 1;
@@ -59,16 +61,13 @@ pub struct Way {
 }
 
 impl Way {
-    pub(crate) fn look_up(
-        line: &mut Line,
-        remote: IpAddr,
-        source: Option<IpAddr>,
-    ) -> io::Result<Option<Self>> {
+    pub(crate) fn look_up(line: &mut Line, asked: Question) -> io::Result<Option<Self>> {
+        let Question { remote, source, .. } = asked;
         // There is none from an address of the other version. Asked, the kernel says so, and complains in its log.
         if source.is_some_and(|source| source.is_ipv4() != remote.is_ipv4()) {
             return Ok(None);
         }
-        match line.get(RTM_GETROUTE, &question(remote, source)) {
+        match line.get(RTM_GETROUTE, &question(asked)) {
             Ok(answer) => Ok(Self::read(&answer, remote, source)),
             Err(error) if NO_WAY.contains(&error.raw_os_error()) => Ok(None),
             Err(error) => Err(error),
@@ -104,7 +103,7 @@ impl Way {
     }
 }
 
-fn question(remote: IpAddr, source: Option<IpAddr>) -> Vec<u8> {
+fn question(Question { remote, source, device }: Question) -> Vec<u8> {
     let bits = |address: IpAddr| if address.is_ipv4() { 32 } else { 128 };
     let mut body = vec![family(remote), bits(remote), source.map_or(0, bits)];
     body.resize(HEAD_BYTES, 0);
@@ -114,6 +113,12 @@ fn question(remote: IpAddr, source: Option<IpAddr>) -> Vec<u8> {
             Some(IpAddr::V6(address)) => push(&mut body, kind, &address.octets()),
             None => {}
         }
+    }
+    // Of any other address that would be a question about routes by that device, as if there were no others.
+    if let (Some(device), IpAddr::V6(address)) = (device, remote)
+        && address.is_unicast_link_local()
+    {
+        push(&mut body, RTA_OIF, &device.to_ne_bytes());
     }
     body
 }

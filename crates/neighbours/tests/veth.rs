@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{Gid, Uid, setresgid, setresuid};
-use uncork_neighbours::{Answer, Found, Kind, Neighbours};
+use uncork_neighbours::{Answer, Found, Kind, Neighbours, Question};
 use uncork_netns::Namespace;
 use uncork_netns::testing::is_skipped;
 
@@ -65,7 +65,7 @@ fn quiet(neighbours: &mut Neighbours) -> bool {
 fn mac_of(answer: Option<Answer>) -> Option<[u8; 6]> {
     match answer?.found {
         Found::At { mac, .. } => Some(mac),
-        Found::Unreachable => None,
+        Found::Elsewhere | Found::Unreachable => None,
     }
 }
 
@@ -85,11 +85,14 @@ fn a_neighbour_is_found_without_anybody_having_spoken_to_him_and_followed() {
         .within(move || {
             let mut neighbours = Neighbours::open()?;
             for address in ["10.7.0.2", "fd07::2"] {
-                neighbours.ask(ip(address), None)?;
+                neighbours.ask(Question::of(ip(address)))?;
                 let answer = next(&mut neighbours).unwrap();
-                assert_eq!((answer.remote, mac_of(Some(answer))), (ip(address), Some(THERE)));
+                assert_eq!(
+                    (answer.question.remote, mac_of(Some(answer))),
+                    (ip(address), Some(THERE))
+                );
                 // What is known is told again to who asks again.
-                neighbours.ask(ip(address), None)?;
+                neighbours.ask(Question::of(ip(address)))?;
                 assert_eq!(mac_of(neighbours.poll()?), Some(THERE));
             }
             assert!(quiet(&mut neighbours));
@@ -97,16 +100,16 @@ fn a_neighbour_is_found_without_anybody_having_spoken_to_him_and_followed() {
             run(&here, "neighbour replace 10.7.0.2 lladdr 02:00:00:00:00:03 dev veth0");
             let moved = next(&mut neighbours);
             assert_eq!(
-                (moved.map(|moved| moved.remote), mac_of(moved)),
+                (moved.map(|moved| moved.question.remote), mac_of(moved)),
                 (Some(ip("10.7.0.2")), Some(MOVED))
             );
-            neighbours.forget(ip("10.7.0.2"));
+            neighbours.forget(Question::of(ip("10.7.0.2")));
             // The kernel throws his entry away: it is made to find him again.
             run(&here, "neighbour delete fd07::2 dev veth0");
             run(&there, "link set veth0 address 02:00:00:00:00:03");
             let found = std::iter::from_fn(|| next(&mut neighbours))
                 .find(|answer| mac_of(Some(*answer)) == Some(MOVED));
-            assert_eq!(found.map(|found| found.remote), Some(ip("fd07::2")));
+            assert_eq!(found.map(|found| found.question.remote), Some(ip("fd07::2")));
             Ok(())
         })
         .unwrap();
@@ -122,7 +125,7 @@ fn it_takes_no_privilege() {
         setresuid(NOBODY, NOBODY, NOBODY).unwrap();
         let mut neighbours = Neighbours::open().unwrap();
         for address in ["10.7.0.2", "fd07::2"] {
-            neighbours.ask(ip(address), None).unwrap();
+            neighbours.ask(Question::of(ip(address))).unwrap();
             assert_eq!(mac_of(next(&mut neighbours)), Some(THERE));
         }
         return;
@@ -147,9 +150,10 @@ fn nobody_there_and_no_route_are_unreachable() {
     link.here
         .within(move || {
             let mut neighbours = Neighbours::open()?;
-            neighbours.ask(ip("192.0.2.1"), None)?;
-            let unreachable =
-                |remote| Some(Answer { remote: ip(remote), found: Found::Unreachable });
+            neighbours.ask(Question::of(ip("192.0.2.1")))?;
+            let unreachable = |remote| {
+                Some(Answer { question: Question::of(ip(remote)), found: Found::Unreachable })
+            };
             assert_eq!(neighbours.poll()?, unreachable("192.0.2.1"));
             assert_eq!(neighbours.way(ip("192.0.2.1"), None)?, None);
             run(&here, "route add blackhole 192.0.2.0/24");
@@ -159,9 +163,9 @@ fn nobody_there_and_no_route_are_unreachable() {
             // This host's own are nowhere on a link.
             let own = neighbours.way(ip("10.7.0.1"), None)?.unwrap();
             assert_eq!(own.kind, Kind::Local);
-            neighbours.ask(ip("10.7.0.1"), None)?;
+            neighbours.ask(Question::of(ip("10.7.0.1")))?;
             assert_eq!(next(&mut neighbours), unreachable("10.7.0.1"));
-            neighbours.ask(ip("10.7.0.77"), None)?;
+            neighbours.ask(Question::of(ip("10.7.0.77")))?;
             assert_eq!(next(&mut neighbours), unreachable("10.7.0.77"));
             Ok(())
         })
@@ -187,9 +191,11 @@ fn who_is_behind_a_router_moves_with_the_route() {
                 (way.kind, way.next_hop, way.source, way.mtu),
                 (Kind::Link, ip("10.7.0.2"), Some(ip("10.7.0.11")), Some(1300))
             );
-            neighbours.ask(remote, Some(ip("10.7.0.11")))?;
+            let source = Some(ip("10.7.0.11"));
+            let question = Question { source, ..Question::of(remote) };
+            neighbours.ask(question)?;
             let device = way.device;
-            let at = |mac, mtu| Some(Answer { remote, found: Found::At { device, mac, mtu } });
+            let at = |mac, mtu| Some(Answer { question, found: Found::At { device, mac, mtu } });
             assert_eq!(next(&mut neighbours), at(THERE, Some(1300)));
             run(&here, "route replace default via 10.7.0.9");
             assert_eq!(next(&mut neighbours), at(MOVED, None));
@@ -211,8 +217,50 @@ fn a_router_of_the_other_version_is_one_too() {
         .within(move || {
             run(&here, "route add 198.51.100.0/24 via inet6 fd07::2");
             let mut neighbours = Neighbours::open()?;
-            neighbours.ask(ip("198.51.100.7"), None)?;
+            neighbours.ask(Question::of(ip("198.51.100.7")))?;
             assert_eq!(mac_of(next(&mut neighbours)), Some(THERE));
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn whose_device_it_is_and_what_rules_say_of_an_address_counts() {
+    if is_skipped("whose_device_it_is_and_what_rules_say_of_an_address_counts") {
+        return;
+    }
+    let link = link("nb-rules").unwrap();
+    let here = link.here.name().to_owned();
+    link.here
+        .within(move || {
+            run(&here, "link add veth1 type veth peer name veth2");
+            run(&here, "address add 10.8.0.1/24 dev veth1");
+            run(&here, "link set veth1 up");
+            run(&here, "link set veth2 up");
+            run(&here, "route replace default via 10.8.0.2");
+            let remote = ip("198.51.100.7");
+            let mut neighbours = Neighbours::open()?;
+            let default = neighbours.way(remote, None)?.unwrap().device;
+            let ours = neighbours.way(ip("10.7.0.2"), None)?.unwrap().device;
+            let asked = Question::by(ours, [ip("fe80::1"), ip("10.7.0.1")], remote);
+            assert_eq!(
+                asked,
+                Question { remote, source: Some(ip("10.7.0.1")), device: Some(ours) }
+            );
+            neighbours.ask(asked)?;
+            let found = |answer: Option<Answer>| answer.map(|answer| answer.found);
+            assert_eq!(found(next(&mut neighbours)), Some(Found::Elsewhere));
+            // Whoever has the other device hears something else of the same address, and each of his own.
+            let other = Question::by(default, [ip("10.8.0.1")], remote);
+            neighbours.ask(other)?;
+            run(&here, "neighbour replace 10.8.0.2 lladdr 02:00:00:00:00:03 dev veth1");
+            let answer = next(&mut neighbours).unwrap();
+            assert_eq!((answer.question, mac_of(Some(answer))), (other, Some(MOVED)));
+            run(&here, "route add default via 10.7.0.2 table 101");
+            run(&here, "rule add from 10.7.0.1 lookup 101");
+            let answer = next(&mut neighbours).unwrap();
+            assert_eq!((answer.question, mac_of(Some(answer))), (asked, Some(THERE)));
+            assert!(quiet(&mut neighbours));
             Ok(())
         })
         .unwrap();

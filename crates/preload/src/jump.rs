@@ -147,7 +147,7 @@ impl Registers {
 macro_rules! changing_shim {
     ($($name:ident => $prepare:expr;)+) => { $(
         #[allow(non_snake_case)]
-        mod $name {
+        pub(crate) mod $name {
             #[allow(non_upper_case_globals)]
             static slot: core::sync::atomic::AtomicPtr<libc::c_void> =
                 core::sync::atomic::AtomicPtr::new(core::ptr::null_mut());
@@ -175,15 +175,28 @@ macro_rules! changing_shim {
             #[unsafe(naked)]
             #[unsafe(no_mangle)]
             pub(crate) unsafe extern "C-unwind" fn $name() {
-                // As Registers has them. With the return address the stack is aligned for the call.
+                // As Registers has them. With the return address the stack is aligned for the call. Below that are the
+                // vector registers: a variadic function may have floating-point arguments (dprintf).
                 core::arch::naked_asm!(
                     ".cfi_startproc",
                     "push rax", "push rdi", "push rsi", "push rdx",
                     "push rcx", "push r8", "push r9",
                     ".cfi_adjust_cfa_offset 56",
                     "mov rdi, rsp",
+                    "sub rsp, 128",
+                    ".cfi_adjust_cfa_offset 128",
+                    "movaps [rsp], xmm0", "movaps [rsp + 16], xmm1",
+                    "movaps [rsp + 32], xmm2", "movaps [rsp + 48], xmm3",
+                    "movaps [rsp + 64], xmm4", "movaps [rsp + 80], xmm5",
+                    "movaps [rsp + 96], xmm6", "movaps [rsp + 112], xmm7",
                     "call {before}",
                     "mov r11, rax",
+                    "movaps xmm0, [rsp]", "movaps xmm1, [rsp + 16]",
+                    "movaps xmm2, [rsp + 32]", "movaps xmm3, [rsp + 48]",
+                    "movaps xmm4, [rsp + 64]", "movaps xmm5, [rsp + 80]",
+                    "movaps xmm6, [rsp + 96]", "movaps xmm7, [rsp + 112]",
+                    "add rsp, 128",
+                    ".cfi_adjust_cfa_offset -128",
                     "pop r9", "pop r8", "pop rcx",
                     "pop rdx", "pop rsi", "pop rdi", "pop rax",
                     ".cfi_adjust_cfa_offset -56",

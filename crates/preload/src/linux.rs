@@ -382,3 +382,9 @@ impl Kernel for Linux {
         unsafe { raw!(SYS_getpid) }.unwrap_or(0) as u32
     }
 }
+
+/// Whether the calling thread is the process's first one.
+pub(crate) fn is_first_thread() -> bool {
+    // SAFETY: no pointers.
+    unsafe { raw!(SYS_gettid) == raw!(SYS_getpid) }
+}

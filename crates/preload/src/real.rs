@@ -41,6 +41,12 @@ macro_rules! real {
             $(pub(crate) static $name: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());)+
         }
 
+        /// Looks for all of them now: to look for one takes the lock that dlopen(3) has while constructors run, which may wait for
+        /// the thread that would look, and is nothing for a signal's handler.
+        pub(crate) fn learn_all() {
+            $(let _ = $name();)+
+        }
+
         $(
             /// The real function of this name.
             #[inline]
@@ -73,6 +79,7 @@ pub(crate) use name;
 
 real! {
     pthread_setcancelstate(c_int, *mut c_int) -> c_int;
+    pthread_testcancel();
     read(c_int, *mut c_void, size_t) -> ssize_t;
     readv(c_int, *const iovec, c_int) -> ssize_t;
     preadv2(c_int, *const iovec, c_int, off_t, c_int) -> ssize_t;

@@ -345,21 +345,23 @@ pub(crate) struct Quiet {
     before: u64,
 }
 
+const fn bit(signal: c_int) -> u64 {
+    1 << (signal - 1)
+}
+
 impl Quiet {
+    /// Signals that glibc keeps for itself: cancellation, setuid.
+    pub(crate) const OF_GLIBC: u64 = bit(32) | bit(33);
+
     pub(crate) fn begin() -> Option<Self> {
-        /// Signals that are never blocked: those that a fault of this thread raises, and the two
-        /// that glibc keeps for itself (cancellation, setuid).
+        /// Signals that are never blocked: those that a fault of this thread raises, and glibc's.
         const NEVER: u64 = bit(libc::SIGSEGV)
             | bit(libc::SIGBUS)
             | bit(libc::SIGILL)
             | bit(libc::SIGFPE)
             | bit(libc::SIGTRAP)
             | bit(libc::SIGSYS)
-            | bit(32)
-            | bit(33);
-        const fn bit(signal: c_int) -> u64 {
-            1 << (signal - 1)
-        }
+            | Quiet::OF_GLIBC;
         if !HANDLERS.load(Relaxed) {
             return None;
         }

@@ -157,6 +157,18 @@ impl SockDiag {
         Ok(found)
     }
 
+    /// The numbers ([`Answer::cookie`]) of the sockets that listen at a port.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn listening_at(&mut self, local: u16) -> io::Result<Vec<u64>> {
+        let mut found = Vec::new();
+        self.dump(&StateFlags::LISTEN, local, |response| {
+            found.push(u64::from_ne_bytes(response.header.socket_id.cookie));
+        })?;
+        Ok(found)
+    }
+
     fn sockets(&mut self, states: StateFlags) -> io::Result<Vec<Answer>> {
         let mut answers = Vec::new();
         self.dump(&states, ANY_PORT, |response| answers.extend(Answer::of(response)))?;

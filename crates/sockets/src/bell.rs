@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd as _, RawFd};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use nix::errno::Errno;
 use uncork_high::Event;
@@ -25,6 +25,14 @@ pub(crate) struct OneBell {
 
 /// Every bell of the process.
 static ALL: Mutex<Vec<Weak<OneBell>>> = Mutex::new(Vec::new());
+
+/// Nobody makes one, or ends, while this lives.
+pub(crate) type AllHeld = MutexGuard<'static, Vec<Weak<OneBell>>>;
+
+/// Over fork(2), whose child would find the lock taken for ever by a thread that it does not have.
+pub(crate) fn hold_all() -> AllHeld {
+    ALL.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 thread_local! {
     static BELL: RefCell<Option<(u32, Bell)>> = const { RefCell::new(None) };
@@ -50,7 +58,7 @@ pub(crate) fn mine(process: u32) -> Result<Bell, Errno> {
 pub(crate) fn make() -> Result<Bell, Errno> {
     let event = Event::new().map_err(errno::of)?;
     let bell = Arc::new(OneBell { event, asleep: AtomicParts::default(), eye: Eye::new() });
-    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut all = hold_all();
     all.retain(|bell| bell.strong_count() > 0);
     all.push(Arc::downgrade(&bell));
     Ok(bell)
@@ -58,7 +66,7 @@ pub(crate) fn make() -> Result<Bell, Errno> {
 
 /// The descriptors of all bells, and of what their threads see by.
 pub(crate) fn descriptors() -> Vec<RawFd> {
-    let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    let all = hold_all();
     let of = |bell: Bell| [Some(bell.as_raw_fd()), bell.eye.as_raw_fd()];
     all.iter().filter_map(Weak::upgrade).flat_map(of).flatten().collect()
 }

@@ -10,7 +10,7 @@
 use std::fs;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::bell::{self, Bell};
@@ -61,6 +61,17 @@ pub(crate) struct State {
     bell: Mutex<Option<Bell>>,
 }
 
+/// The process's first thread has ended, and the others go on. The process ends with the last of these (pthread_exit(3)), and libc
+/// counts keepers, too: they have to look whether they are all that is left.
+static LEADER_LEFT: AtomicBool = AtomicBool::new(false);
+
+/// A keeper's own locks, over fork(2).
+#[derive(Debug)]
+pub(crate) struct Held<'a> {
+    _rest: MutexGuard<'a, ()>,
+    _bell: MutexGuard<'a, Option<Bell>>,
+}
+
 /// What a look has found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
@@ -99,10 +110,24 @@ impl State {
         }
     }
 
+    /// Nobody falls asleep, or wakes it, while this lives.
+    pub(crate) fn hold_rest(&self) -> MutexGuard<'_, ()> {
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Beside that nobody rings for it.
+    pub(crate) fn hold_bell<'a>(&'a self, rest: MutexGuard<'a, ()>) -> Held<'a> {
+        Held { _rest: rest, _bell: self.its_bell() }
+    }
+
+    fn its_bell(&self) -> MutexGuard<'_, Option<Bell>> {
+        self.bell.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     #[cold]
     fn ring(&self) {
         if self.watches.swap(false, SeqCst) {
-            let bell = self.bell.lock().unwrap_or_else(PoisonError::into_inner);
+            let bell = self.its_bell();
             if let Some(bell) = bell.as_ref() {
                 bell::ring(bell);
             }
@@ -149,8 +174,9 @@ impl State {
         self.wake_from_sleep();
     }
 
-    /// In the child of fork there is none.
+    /// In the child of fork there is none, and who has made it is its first thread.
     pub(crate) fn forget(&self) {
+        LEADER_LEFT.store(false, SeqCst);
         self.exists.store(false, SeqCst);
         self.rests.store(false, SeqCst);
         self.watches.store(false, SeqCst);
@@ -172,7 +198,7 @@ impl<O: Outside> Sockets<O> {
     pub(crate) fn keeper_must_look(&self, part: Part) {
         let keeper = &self.share(part).keeper;
         if keeper.rests.load(SeqCst) {
-            let _lock = keeper.lock.lock().unwrap_or_else(PoisonError::into_inner);
+            let _lock = keeper.hold_rest();
             keeper.rests.store(false, SeqCst);
             keeper.wake.notify_one();
         }
@@ -224,6 +250,16 @@ impl<O: Outside> Sockets<O> {
         self.share(part).keeper.ring();
     }
 
+    /// The process's first thread ends, and no other one need end for that.
+    pub fn leader_leaves(&self) {
+        LEADER_LEFT.store(true, SeqCst);
+        for part in self.all() {
+            let keeper = &self.share(part).keeper;
+            keeper.ring();
+            keeper.wake_from_sleep();
+        }
+    }
+
     /// The life of the keeper's thread.
     pub fn keep(&self, part: Part) {
         dying::i_keep();
@@ -236,6 +272,9 @@ impl<O: Outside> Sockets<O> {
             let host_too = host_looked.elapsed() >= LOOKS_AT_HOST;
             if host_too {
                 host_looked = Instant::now();
+                if LEADER_LEFT.load(SeqCst) {
+                    self.outside.end_if_alone();
+                }
             }
             let looked = self.try_with(part, |world| {
                 if host_too {
@@ -325,12 +364,17 @@ impl<O: Outside> Sockets<O> {
     /// Sleeps until a thread of the program's goes on.
     fn rest_keeper(&self, part: Part) {
         let keeper = &self.share(part).keeper;
-        let mut lock = keeper.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lock = keeper.hold_rest();
         keeper.rests.store(true, SeqCst);
         // Somebody may have gone on before he could see that.
         let idle = self.with(part, |world| world.is_anybody_asleep());
         let idle = idle == Some(true) && !self.share(part).unsent.load(SeqCst);
         while idle && keeper.rests.load(SeqCst) {
+            if LEADER_LEFT.load(SeqCst) {
+                let waited = keeper.wake.wait_timeout(lock, LOOKS_AT_HOST);
+                drop(waited.unwrap_or_else(PoisonError::into_inner));
+                break;
+            }
             lock = keeper.wake.wait(lock).unwrap_or_else(PoisonError::into_inner);
         }
         keeper.rests.store(false, SeqCst);
@@ -340,7 +384,7 @@ impl<O: Outside> Sockets<O> {
     fn watch_devices(&self, part: Part) -> u64 {
         let keeper = &self.share(part).keeper;
         let Ok(bell) = bell::mine(self.process()) else { return 0 };
-        *keeper.bell.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&bell));
+        *keeper.its_bell() = Some(Arc::clone(&bell));
         keeper.watches.store(true, SeqCst);
         let mut fds: Vec<libc::pollfd> = Vec::new();
         // What was given before that could be seen leaves now.
@@ -363,7 +407,8 @@ impl<O: Outside> Sockets<O> {
             let expects = |left: u32| left.checked_sub(1);
             let beside = keeper.expects.fetch_update(SeqCst, SeqCst, expects).is_ok();
             let beside = beside.then_some(SLEEP_BESIDE_CHILD);
-            let limit = [rest.limit, beside].into_iter().flatten().min();
+            let alone = LEADER_LEFT.load(SeqCst).then_some(LOOKS_AT_HOST);
+            let limit = [rest.limit, beside, alone].into_iter().flatten().min();
             let _ = self.outside.poll(&mut fds, limit);
         }
         keeper.watches.store(false, SeqCst);

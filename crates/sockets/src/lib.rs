@@ -258,7 +258,16 @@ fn has_given(part: Part) {
 #[derive(Debug)]
 pub struct Held<'a> {
     worlds: Vec<MutexGuard<'a, Option<World>>>,
+    /// Who has one of these has no other lock than the keeper's own with a world's, in that order.
+    others: Others<'a>,
     _inside: Option<Inside>,
+}
+
+/// Locks that are held for moments: a child in which nobody is left who would let go of one waits for it for ever.
+#[derive(Debug)]
+struct Others<'a> {
+    _keepers: Vec<keeper::Held<'a>>,
+    _bells: bell::AllHeld,
 }
 
 /// The calling thread is cancelled where it sleeps only, while this lives (pthread_cancel(3)): it would leave locks behind.
@@ -468,10 +477,17 @@ impl<O: Outside> Sockets<O> {
             held
         };
         let inside = Inside::begin();
-        // Behind the first lock there are no more of them.
+        let rest = |part| self.share(part).keeper.hold_rest();
+        // A keeper that is about to rest waits for its world.
+        let mut resting = vec![rest(Part::FIRST)];
+        // Behind the first world's lock there are no more of them.
         let mut worlds = vec![hold(Part::FIRST)];
+        resting.extend(self.all().skip(1).map(rest));
         worlds.extend(self.all().skip(1).map(hold));
-        Held { worlds, _inside: inside }
+        let hold_bell = |(part, rest)| self.share(part).keeper.hold_bell(rest);
+        let keepers = self.all().zip(resting).map(hold_bell).collect();
+        let others = Others { _keepers: keepers, _bells: bell::hold_all() };
+        Held { worlds, others, _inside: inside }
     }
 
     /// It is over, in the parent and in the child, and nothing is held any more.
@@ -482,12 +498,14 @@ impl<O: Outside> Sockets<O> {
     }
 
     /// It has happened, in the child. `host` is the privileged half as the child will know it.
-    pub fn after_fork_in_child(&self, mut held: Held<'_>, host: &dyn Host) {
+    pub fn after_fork_in_child(&self, held: Held<'_>, host: &dyn Host) {
+        let Held { mut worlds, others, _inside } = held;
+        drop(others);
         self.process.store(std::process::id(), Relaxed);
         parts::forget_others();
         self.dying.forget();
         eye::forget_all();
-        for (part, world) in self.all().zip(&mut held.worlds) {
+        for (part, world) in self.all().zip(&mut worlds) {
             self.share(part).keeper.forget();
             if let Some(world) = world.as_mut() {
                 world.become_child(host.another());

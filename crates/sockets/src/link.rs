@@ -9,6 +9,7 @@ use std::time::Duration;
 use uncork_attach::Attached;
 use uncork_driver::{Driver, Kick, Offer, Redirected};
 use uncork_engine::{Engine, Instant, Program};
+use uncork_neighbours::Question;
 use uncork_packet::{Capabilities, Completion, Medium, Received, Transmit};
 use uncork_stack::{Change, Config, Event, ListenerId, SocketId, Stack, State};
 use uncork_stat::ByQueue;
@@ -134,7 +135,7 @@ pub(crate) enum Told {
     /// Something has happened to a socket.
     Socket(Slot),
     /// Where do packets to this address go?
-    Neighbour(IpAddr),
+    Neighbour(usize, IpAddr),
     /// A connection has come to be, or has gone.
     Change(usize, Change),
     /// One that stands in the list already has come to be at this place.
@@ -255,6 +256,12 @@ impl Link {
 
     pub(crate) fn has(&self, address: IpAddr) -> bool {
         self.addresses.iter().any(|(_, ours)| *ours == address)
+    }
+
+    /// What is asked of the way to this address, by who has his own stack on a device.
+    pub(crate) fn question(&self, remote: IpAddr) -> Option<Question> {
+        let device = *self.devices.first().filter(|_| !self.is_attached())?;
+        Some(Question::by(device, self.addresses.iter().map(|(_, address)| *address), remote))
     }
 
     /// The same, on this device.
@@ -397,7 +404,7 @@ impl Link {
                     let found = self.listeners.iter().find(|(id, _)| *id == listener);
                     found.map(|(_, slot)| Told::Socket(*slot))
                 }
-                Event::Neighbour(remote) => Some(Told::Neighbour(remote)),
+                Event::Neighbour(remote) => Some(Told::Neighbour(self.number, remote)),
                 Event::Udp(..) => None,
             });
         }
@@ -502,12 +509,10 @@ impl Link {
         }
     }
 
-    /// This descriptor of [`Link::wakes`] could be read; whoever makes the next turn has it silent again, if it is an instance's bell.
+    /// This descriptor of [`Link::wakes`] could be read; whoever makes the next turn has it silent again, if an instance rings by it.
     pub(crate) fn was_rung(&mut self, bell: RawFd) {
-        if let Side::Attached(attached) = &mut self.side
-            && attached.bell() == bell
-        {
-            attached.was_woken();
+        if let Side::Attached(attached) = &mut self.side {
+            attached.was_woken_by(bell);
         }
     }
 

@@ -96,6 +96,9 @@ pub trait Outside: Sync {
     /// Ends the process by this signal, whose default is that. Called by a keeper, and does not return for long.
     fn end_process(&self, signal: i32);
 
+    /// Ends the process as its last thread's end does, if no thread of the program's is left. Called by a keeper.
+    fn end_if_alone(&self) {}
+
     /// The calling thread has left the stack, and signal handlers had come meanwhile
     /// ([`crate::note_interruption`]): they may run now.
     fn left(&self);

@@ -3,10 +3,11 @@
 
 use std::net::IpAddr;
 
-use uncork_neighbours::{self as neighbours, Answer, Neighbours};
+use uncork_neighbours::{self as neighbours, Answer, Neighbours, Question};
 use uncork_stack::{Change, Found, Mac};
 
 use crate::host::Entry;
+use crate::link::Link;
 use crate::world::World;
 
 impl World {
@@ -17,13 +18,21 @@ impl World {
         self.ways.as_mut()
     }
 
-    /// Asks the kernel where packets to an address go.
-    pub(crate) fn ask_way(&mut self, remote: IpAddr) {
-        if let Some(ways) = self.ways() {
+    /// Asks the kernel where packets to an address go, for the stack of this link.
+    pub(crate) fn ask_way(&mut self, link: usize, remote: IpAddr) {
+        let question = self.links().get(link).and_then(|link| link.question(remote));
+        if let (Some(question), Some(ways)) = (question, self.ways()) {
             // Without an answer the stack asks again, until whoever waits for it has lost his patience.
-            let _ = ways.ask(remote, None);
+            let _ = ways.ask(question);
         }
         self.hear_ways();
+    }
+
+    /// Looks on where routes have changed, and not all that go by them were looked at in one go.
+    pub(crate) fn review_ways(&mut self) {
+        if self.ways.as_ref().is_some_and(Neighbours::has_more) {
+            self.hear_ways();
+        }
     }
 
     /// Passes the kernel's answers on, and what has changed of them.
@@ -38,15 +47,14 @@ impl World {
                 link.stack().set_mac(Mac(mac));
             }
         }
-        for Answer { remote, found } in answers {
-            for link in self.links() {
-                let found = match found {
-                    neighbours::Found::At { device, mac, mtu } if link.has_device(device) => {
-                        Found::At { mac: Mac(mac), mtu }
-                    }
-                    // By another device, or not at all.
-                    _ => Found::Unreachable,
-                };
+        for Answer { question: Question { remote, device, .. }, found } in answers {
+            let found = match found {
+                neighbours::Found::At { mac, mtu, .. } => Found::At { mac: Mac(mac), mtu },
+                neighbours::Found::Elsewhere => Found::Elsewhere,
+                neighbours::Found::Unreachable => Found::Unreachable,
+            };
+            let has_asked = |link: &&mut Link| device.is_some_and(|device| link.has_device(device));
+            for link in self.links().iter_mut().filter(has_asked) {
                 let now = link.now();
                 link.stack().set_neighbour(now, remote, found);
             }

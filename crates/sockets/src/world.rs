@@ -465,6 +465,7 @@ impl World {
             self.leaves_after(),
             self.ports.have_something().then_some(ports::IDLE),
             self.lost.is_some().then_some(Lost::PERIOD),
+            self.ways.as_ref().is_some_and(Neighbours::has_more).then_some(Duration::ZERO),
         ];
         let others = [
             (self.requests.as_ref().map(Requests::fd), Wakes::Requests),

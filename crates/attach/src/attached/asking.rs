@@ -2,7 +2,6 @@
 //! for it since.
 
 use std::net::SocketAddr;
-use std::os::fd::AsFd as _;
 use std::time::Instant as Clock;
 
 use uncork_stack::{Detached, Info, Instant, Snapshot, SocketId};
@@ -162,10 +161,9 @@ impl Attached {
             }
             if !self.heard.is_over {
                 let (_, limit) = self.rest();
-                let fds = [self.end.sleeper.as_fd(), self.end.control.as_fd()];
-                wait(fds, Some(limit.unwrap_or(left).min(left))).ok()?;
+                wait(self.end.wakes(), Some(limit.unwrap_or(left).min(left))).ok()?;
                 // Or by its end.
-                self.was_woken();
+                self.end.sleeper.was_woken();
             }
         }
         Some(std::mem::take(&mut self.heard))
@@ -176,7 +174,7 @@ impl Attached {
 mod tests {
     use std::thread;
 
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
 
     use super::*;
     use crate::{accept, offer};
@@ -186,13 +184,14 @@ mod tests {
         let kind = SocketType::SEQPACKET;
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
-        let mut instance = offer(ours).unwrap();
+        let mut instance = offer(std::sync::Arc::new(ours)).unwrap();
         let mut attached = Attached::new(accept(theirs).unwrap());
         let patience = Some(std::time::Duration::ZERO);
         let is_woken = |attached: &Attached| {
-            let bell = attached.end.sleeper.as_fd();
-            wait([bell], patience).unwrap();
-            rustix::io::read(bell, &mut [0; 8]).is_ok()
+            let [bell, control] = attached.end.wakes();
+            wait([bell, control], patience).unwrap();
+            let is_rung = rustix::io::read(bell, &mut [0; 8]).is_ok();
+            is_rung || recv(control, &mut [0_u8; 1], RecvFlags::DONTWAIT).is_ok()
         };
         assert_eq!(attached.rest().1, None, "it sleeps");
         thread::scope(|scope| {

@@ -10,7 +10,7 @@ mod operations;
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, RawFd};
+use std::os::fd::{AsRawFd as _, RawFd};
 use std::time::{Duration, Instant as Clock};
 
 use serde::Serialize;
@@ -18,7 +18,7 @@ use uncork_stack::{Change, Config, Counters, Event, Instant, Ready, SocketId, St
 
 use crate::record::{Arrived, Ends, MORE, state_of};
 use crate::ring::MOST_BYTES;
-use crate::terms::{ProgramEnd, is_gone};
+use crate::terms::ProgramEnd;
 use crate::{Command, Damaged, Header, News};
 use asking::Heard;
 use mirror::Mirror;
@@ -140,7 +140,7 @@ impl Attached {
         self.turned = self.now();
         if self.turned.since(self.looked) >= LOOKS_AFTER {
             self.looked = self.turned;
-            if is_gone(self.end.control.as_fd()) {
+            if self.end.is_gone() {
                 // What it has said before is not lost.
                 self.hear()?;
                 return Err(self.lose(io::ErrorKind::ConnectionReset.into()));
@@ -179,23 +179,22 @@ impl Attached {
         self.changes.pop_front()
     }
 
-    /// The first of what [`Attached::rest`] gives.
-    #[must_use]
-    pub fn bell(&self) -> RawFd {
-        self.end.sleeper.as_fd().as_raw_fd()
+    /// One of what [`Attached::rest`] gives, if this is one, could be read, and can be until the next turn.
+    pub fn was_woken_by(&mut self, descriptor: RawFd) {
+        if self.wakes().contains(&descriptor) {
+            self.end.sleeper.was_woken();
+        }
     }
 
-    /// [`Attached::bell`] could be read, and can be until the next turn.
-    pub fn was_woken(&mut self) {
-        self.end.sleeper.was_woken();
+    fn wakes(&self) -> [RawFd; 2] {
+        self.end.wakes().map(|fd| fd.as_raw_fd())
     }
 
     /// Descriptors that can be read when there is something to do for who sleeps from now on, and how long he
     /// may.
     pub fn rest(&mut self) -> ([RawFd; 2], Option<Duration>) {
         let may = self.lie_down();
-        let wake = [self.end.sleeper.as_fd(), self.end.control.as_fd()].map(|fd| fd.as_raw_fd());
-        (wake, (!may).then_some(Duration::ZERO))
+        (self.wakes(), (!may).then_some(Duration::ZERO))
     }
 
     /// From now on the instance rings; whether nothing has come before.
@@ -218,8 +217,8 @@ impl Attached {
     /// Its own descriptors.
     #[must_use]
     pub fn descriptors(&self) -> [RawFd; 3] {
-        let end = &self.end;
-        [end.sleeper.as_fd(), end.waker.as_fd(), end.control.as_fd()].map(|fd| fd.as_raw_fd())
+        let [bell, control] = self.wakes();
+        [bell, control, self.end.waker.descriptor().as_raw_fd()]
     }
 
     /// The instance is not to be believed any more, or gone.

@@ -254,14 +254,20 @@ impl Port {
                 Ok(())
             }
             // It has taken some, or none: no memory, or a queue below is full. A frame that was
-            // dropped there stays in its slot, and is sent again.
-            Ok(_) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => self.put_off(),
-            Err(Errno::NETDOWN) => Ok(()),
+            // dropped there stays in its slot, and is sent again. What a queue or a device below says is passed on, whatever it
+            // is (ENOMEM of who cuts a train, say): that is over sooner or later.
             Err(Errno::NXIO) => {
                 self.gone = true;
                 self.check()
             }
-            Err(error) => Err(error.into()),
+            // Somebody has closed it, and it may be another's by now.
+            Err(error @ (Errno::BADF | Errno::NOTSOCK)) => Err(error.into()),
+            // It may be up again, and this an error of before.
+            Err(Errno::NETDOWN) => {
+                self.down = true;
+                self.wakeup.look_later()
+            }
+            Ok(_) | Err(_) => self.put_off(),
         }
     }
 

@@ -104,6 +104,9 @@ impl Guard {
                 continue;
             };
             let done = self.hand_over_device(at, &one, made);
+            if let (Err(_), Ok(session)) = (&done, self.session_mut(at)) {
+                session.note_refused(one.device);
+            }
             // Who does not take it is about to be buried.
             let _ = self.conclude(at, one.question, done);
             self.hand_out_queues();

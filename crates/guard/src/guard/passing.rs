@@ -9,10 +9,10 @@ use rustix::net::sockopt::set_socket_linger;
 use uncork_guardian::Reply;
 
 use super::Guard;
-use crate::closing::ClosedApart;
 use crate::peer::Peer;
 use crate::proof;
 use crate::session::{Role, Session};
+use uncork_closing::ClosedApart;
 
 /// The number of what is no answer.
 pub(super) const UNASKED: u32 = 0;

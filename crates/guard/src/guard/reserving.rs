@@ -18,10 +18,10 @@ use rustix::process::{Resource, getrlimit};
 use uncork_guardian::{Ends, Reply};
 
 use super::{Guard, sessions};
-use crate::closing::ClosedApart;
 use crate::proof;
 use crate::session::Role;
 use crate::steering::plain;
+use uncork_closing::ClosedApart;
 
 /// How many may be asked for at a time.
 const AT_A_TIME: u16 = 64;

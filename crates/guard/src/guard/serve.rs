@@ -13,11 +13,11 @@ use uncork_stack::{FastOpenKeys, Snapshot};
 
 use super::passing::UNASKED;
 use super::{Guard, parting, sessions};
-use crate::closing::ClosedApart;
 use crate::peer::{Heard, Peer};
 use crate::proof;
 use crate::session::{Role, Session};
 use crate::steering::plain;
+use uncork_closing::ClosedApart;
 
 /// Who may ask everybody.
 const ROOT: u32 = 0;
@@ -234,10 +234,12 @@ impl Guard {
         socket: Option<&ClosedApart>,
     ) -> Result<(), String> {
         let local = plain(local);
-        let places = self.places_of(local, socket)?;
+        let (mut places, proven) = self.places_of(local, socket)?;
+        self.leave_out_refused(at, &mut places)?;
+        self.let_go_of_stale(at, &places, proven);
         // Who has come to others there may still be passed on to this one.
         let is_kernels = places.iter().any(|place| self.turns.has_given_up(place));
-        let (engine, new) = self.claim(at, local, places)?;
+        let (engine, new) = self.claim(at, (local, proven), places)?;
         let joined = if is_kernels {
             Ok(())
         } else {
@@ -253,7 +255,7 @@ impl Guard {
                 }
             }
             Err(_) => {
-                let _ = self.let_go(at, local);
+                let _ = self.let_go(at, local, Some(proven));
                 self.tidy_claims();
             }
         }
@@ -269,19 +271,19 @@ impl Guard {
         socket: Option<&ClosedApart>,
     ) -> Result<(), String> {
         let local = plain(local);
-        let places = self.places_of(local, socket)?;
+        let (places, proven) = self.places_of(local, socket)?;
         if !places.iter().all(|place| self.turns.has_settled(place)) {
             return Err(format!("who comes to {local} may be the stack's"));
         }
-        self.claim(at, local, places).map(drop)
+        self.claim(at, (local, proven), places).map(drop)
     }
 
-    /// Where a program's port is on the devices, which the kernel's socket proves that it may have.
+    /// Where a program's port is on the devices, and the number of the kernel's socket, which proves that it may have it.
     fn places_of(
         &self,
         local: SocketAddr,
         socket: Option<&ClosedApart>,
-    ) -> Result<Vec<SocketAddr>, String> {
+    ) -> Result<(Vec<SocketAddr>, u64), String> {
         if !self.plan.ports.is_empty() && !self.plan.ports.contains(&local.port()) {
             return Err(format!("port {} is not among those of --port", local.port()));
         }
@@ -290,17 +292,32 @@ impl Guard {
         if places.is_empty() {
             return Err(format!("{} is on none of the stack's devices", local.ip()));
         }
-        Ok(places)
+        Ok((places, proof.socket))
+    }
+
+    /// What comes by a device that could not be opened is the kernel's.
+    fn leave_out_refused(&self, at: usize, places: &mut Vec<SocketAddr>) -> Result<(), String> {
+        let stack = self.session(self.instance_of(at)?.unwrap_or(at))?;
+        let is_refused = |place: &SocketAddr| {
+            let device = self.steering.device_of(place.ip());
+            device.is_some_and(|device| stack.is_refused(device.cast_signed()))
+        };
+        places.retain(|place| !is_refused(place));
+        if places.is_empty() {
+            return Err("the device of that address could not be opened".to_owned());
+        }
+        Ok(())
     }
 
     /// Takes a port from other guardians for a program, and notes it.
     fn claim(
         &mut self,
         at: usize,
-        local: SocketAddr,
+        (local, proven): (SocketAddr, u64),
         places: Vec<SocketAddr>,
     ) -> Result<(Engine, Vec<SocketAddr>), String> {
-        let claimed = self.claims.take(&places).and_then(|()| self.note_claim(at, local, places));
+        let claimed = self.claims.take(&places);
+        let claimed = claimed.and_then(|()| self.note_claim(at, (local, proven), places));
         claimed.inspect_err(|_| self.tidy_claims())
     }
 
@@ -308,16 +325,16 @@ impl Guard {
     fn note_claim(
         &mut self,
         at: usize,
-        local: SocketAddr,
+        (local, proven): (SocketAddr, u64),
         places: Vec<SocketAddr>,
     ) -> Result<(Engine, Vec<SocketAddr>), String> {
         let program = self.session(at)?.engine;
         if let Some(instance) = self.instance_of(at)? {
-            self.session_mut(at)?.grant(program, local, places.clone());
+            self.session_mut(at)?.grant(program, local, places.clone(), proven);
             let instance = self.session_mut(instance)?;
-            return Ok((instance.engine, instance.grant(program, local, places)));
+            return Ok((instance.engine, instance.grant(program, local, places, proven)));
         }
-        Ok((program, self.session_mut(at)?.grant(program, local, places)))
+        Ok((program, self.session_mut(at)?.grant(program, local, places, proven)))
     }
 
     /// Whether others are there for who comes to a port of this program's, which is about to be left to them.
@@ -414,23 +431,38 @@ impl Guard {
     }
 
     fn disown(&mut self, at: usize, local: SocketAddr) -> Result<(), String> {
-        let done = self.let_go(at, local)?;
+        self.disown_proven(at, local, None)
+    }
+
+    /// The same of what this socket has proven, if there are several.
+    pub(super) fn disown_proven(
+        &mut self,
+        at: usize,
+        local: SocketAddr,
+        proven: Option<u64>,
+    ) -> Result<(), String> {
+        let done = self.let_go(at, local, proven)?;
         self.tidy_claims();
         self.tell_later(at, |program| Reply::Revoked { program, local });
         done
     }
 
     /// A program has a port no more. The outer error if it has not had it.
-    fn let_go(&mut self, at: usize, local: SocketAddr) -> Result<Result<(), String>, String> {
+    fn let_go(
+        &mut self,
+        at: usize,
+        local: SocketAddr,
+        proven: Option<u64>,
+    ) -> Result<Result<(), String>, String> {
         let not_owned = || format!("{local} was not owned");
         let program = self.session(at)?.engine;
-        let places = self.session_mut(at)?.release(program, local).ok_or_else(not_owned)?;
+        let places = self.session_mut(at)?.release(program, local, proven).ok_or_else(not_owned)?;
         let Some(instance) = self.instance_of(at)? else {
             return Ok(self.steering.leave(program, &places, &sessions(&self.peers)));
         };
         let instance = self.session_mut(instance)?;
         let engine = instance.engine;
-        let places = instance.release(program, local).ok_or_else(not_owned)?;
+        let places = instance.release(program, local, proven).ok_or_else(not_owned)?;
         Ok(self.steering.leave(engine, &places, &sessions(&self.peers)))
     }
 

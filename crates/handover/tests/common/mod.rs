@@ -9,7 +9,7 @@ use uncork_bpf::owned::{self, Owned, Protocol};
 use uncork_driver::Driver as _;
 use uncork_driver::af_packet::{self, Port};
 use uncork_engine::{Engine, Program};
-use uncork_neighbours::{self as neighbours, Neighbours};
+use uncork_neighbours::{self as neighbours, Neighbours, Question};
 use uncork_netns::Namespace;
 use uncork_stack::{Config, Event, Found, ListenerId, Mac, Snapshot, SocketId, Stack};
 use uncork_wire::tcp::Header;
@@ -47,7 +47,7 @@ struct Asker {
 impl Program for Asker {
     fn on_event(&mut self, _: &mut Stack, _: uncork_engine::Instant, event: Event) {
         if let Event::Neighbour(remote) = event {
-            self.neighbours.ask(remote, None).unwrap();
+            self.neighbours.ask(Question::of(remote)).unwrap();
         }
     }
 
@@ -55,9 +55,9 @@ impl Program for Asker {
         while let Some(answer) = self.neighbours.poll().unwrap() {
             let found = match answer.found {
                 neighbours::Found::At { mac, mtu, .. } => Found::At { mac: Mac(mac), mtu },
-                neighbours::Found::Unreachable => Found::Unreachable,
+                neighbours::Found::Elsewhere | neighbours::Found::Unreachable => Found::Unreachable,
             };
-            stack.set_neighbour(now, answer.remote, found);
+            stack.set_neighbour(now, answer.question.remote, found);
         }
     }
 

@@ -1,11 +1,17 @@
 //! How connections end of which there is more to be told than there is room for, and programs that are behind.
 
+use std::io::Write as _;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd as _;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Instant;
 
+use rustix::net::SendFlags;
+use rustix::net::sockopt::set_socket_linger;
 use uncork_attach::RING_BYTES;
 use uncork_attach::record::HEADER_BYTES;
+use uncork_guardian::channel;
 
 use super::*;
 
@@ -196,4 +202,46 @@ fn who_loses_a_connection_that_is_given_away_too_late_keeps_the_others() {
         assert_eq!(rig.peer_gets(theirs).unwrap(), b"still there");
         assert_eq!(rig.floor.guest_count(), 1);
     }
+}
+
+/// A connection whose close waits until its other end has read all, or for so long.
+fn lingering(long: Duration) -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (other, _) = listener.accept().unwrap();
+    one.set_nonblocking(true).unwrap();
+    while one.write(&[0; 65536]).is_ok() {}
+    one.set_nonblocking(false).unwrap();
+    set_socket_linger(&one, Some(long)).unwrap();
+    (one, other)
+}
+
+#[test]
+fn what_a_program_has_passed_to_its_instance_holds_up_nobody_when_it_goes() {
+    let long = Duration::from_secs(20);
+    let mut rig = Rig::new();
+    let mut other = rig.program(1);
+    let (ours, theirs) = pair();
+    rig.floor.admit(2, Some(1000), ours).unwrap();
+    let (one, peer) = lingering(long);
+    channel::send(theirs.as_fd(), &"close this", Some(one.as_fd()), SendFlags::empty()).unwrap();
+    drop((one, theirs));
+    let begun = Instant::now();
+    rig.floor.look_for_the_dead();
+    rig.connection(&mut other);
+    assert_eq!(rig.floor.guest_count(), 1);
+    assert!(begun.elapsed() < long / 2);
+    drop(peer);
+}
+
+#[test]
+fn who_is_served_no_more_hears_of_it_at_once() {
+    let mut rig = Rig::new();
+    let mut program = rig.end(1);
+    program.write_anything(Header::of_number(255, 0), &[]);
+    let mut program = Attached::new(program);
+    rig.floor.turn().unwrap();
+    assert_eq!(rig.floor.guest_count(), 0);
+    thread::sleep(Duration::from_millis(2));
+    assert!(program.turn().is_err());
 }

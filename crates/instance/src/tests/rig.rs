@@ -198,7 +198,7 @@ impl Rig {
             }
             self.floor.look_for_the_dead();
             self.floor.turn().unwrap();
-            for remote in self.floor.take_asked() {
+            for (_, remote) in self.floor.take_asked() {
                 let found = Found::At { mac: MAC[1], mtu: None };
                 self.floor.set_neighbour(0, remote, found);
             }

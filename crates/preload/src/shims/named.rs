@@ -1,7 +1,7 @@
 //! Functions that libc exports under a second name: programs that were linked against old versions of it, and libraries that
 //! want libc's own whatever the program calls by that name, call them by it.
 
-use super::{descriptors, poll, read, sockets, write};
+use super::{descriptors, passing, poll, read, sockets, write};
 use crate::jump::also_named;
 
 also_named! {
@@ -14,4 +14,5 @@ also_named! {
     __fcntl => descriptors::fcntl;
     __poll => poll::poll;
     __select => poll::select;
+    __vfork => passing::vfork::vfork;
 }

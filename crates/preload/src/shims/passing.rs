@@ -60,11 +60,19 @@ waits! {
     before_semtimedop Semtimedop: semtimedop;
     before_flock Flock: flock lockf lockf64;
     before_aio AioSuspend: aio_suspend aio_suspend64;
-    before_thread_exit ThreadExit: pthread_exit thrd_exit;
+}
+
+fn before_thread_exit(_: Args) {
+    POSIX.before_wait(Call::ThreadExit);
+    stacked::flush();
+    stacked::before_thread_exit();
 }
 
 passing_shim! {
+    pthread_exit => before_thread_exit;
+    thrd_exit => before_thread_exit;
     pthread_cancel => stacked::before_cancel;
+    pthread_setcanceltype => stacked::before_cancel_type;
 }
 
 /// A new process, or another program in this one's place, must not find anything held.

@@ -33,7 +33,7 @@ pub(crate) unsafe extern "C-unwind" fn sendfile_hook(
 ) -> ssize_t {
     // SAFETY: the program's own call.
     unsafe {
-        on_stack!(to => stacked::send_file(to, from, offset, bytes));
+        on_stack!(at_once to => stacked::send_file(to, from, offset, bytes));
     }
     // SAFETY: the program's own call.
     filling(to, bytes, Call::Sendfile, || unsafe { real::sendfile()(to, from, offset, bytes) })
@@ -47,7 +47,7 @@ pub(crate) unsafe extern "C-unwind" fn sendfile64_hook(
 ) -> ssize_t {
     // SAFETY: the program's own call.
     unsafe {
-        on_stack!(to => stacked::send_file(to, from, offset, bytes));
+        on_stack!(at_once to => stacked::send_file(to, from, offset, bytes));
     }
     // SAFETY: the program's own call.
     filling(to, bytes, Call::Sendfile, || unsafe { real::sendfile64()(to, from, offset, bytes) })

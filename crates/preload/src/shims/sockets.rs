@@ -197,7 +197,7 @@ unsafe fn connect_spinning(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_
 /// shutdown(2).
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
-    on_stack!(fd => stacked::shutdown(fd, how));
+    on_stack!(at_once fd => stacked::shutdown(fd, how));
     let deferred = POSIX.shutting(fd, matches!(how, libc::SHUT_WR | libc::SHUT_RDWR));
     // SAFETY: the program's own call, or the half of it that need not wait.
     unsafe {
@@ -224,7 +224,7 @@ unsafe fn naming(
 ) -> c_int {
     if !stacked::SOCKETS.is_listener(fd) {
         // SAFETY: as promised.
-        on_stack!(fd => unsafe { stacked::name(fd, end, into, len) });
+        on_stack!(at_once fd => unsafe { stacked::name(fd, end, into, len) });
     }
     kernel()
 }

@@ -13,7 +13,9 @@ use uncork_sockets::{Begun, errno, name};
 use super::calls::{
     ASKED_FOR, asked_of, is_kernels, is_non_blocking, is_v6_only, local_of, option_of,
 };
-use super::{SOCKETS, aliases, chosen, done, fail, faults, handlers, has, is_on, places, signals};
+use super::{
+    SOCKETS, aliases, cancelling, chosen, done, fail, faults, handlers, has, is_on, places, signals,
+};
 use crate::raw::raw;
 use crate::{POSIX, real};
 
@@ -24,6 +26,7 @@ use crate::{POSIX, real};
 /// As for connect(2).
 pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> Option<c_int> {
     handlers::begin();
+    cancelling::point();
     if has(fd) {
         // SAFETY: as promised.
         return super::unless_over(Some(unsafe { connect_again(fd, to, len) }));

@@ -199,9 +199,16 @@ impl Host for Guardian {
             return attach(client).map(|attachment| Opened::Attached(Box::new(attachment)));
         }
         let known = client.devices().to_vec();
-        let mut devices = Vec::new();
+        let (mut devices, mut refused) = (Vec::new(), None);
         for device in known {
-            let (driver, mac) = self.driver(device.index)?;
+            let (driver, mac) = match self.driver(device.index) {
+                Ok(opened) => opened,
+                // Who comes by that one is the kernel's; by others he need not be for that.
+                Err(why) => {
+                    refused = Some(format!("{}: {why}", device.name));
+                    continue;
+                }
+            };
             let addresses = device.addresses.iter();
             devices.push(Device {
                 name: device.name,
@@ -214,7 +221,10 @@ impl Host for Guardian {
                 moderation: POSIX.settings().moderation(),
             });
         }
-        Ok(Opened::Own(devices))
+        match refused.filter(|_| devices.is_empty()) {
+            Some(why) => Err(why),
+            None => Ok(Opened::Own(devices)),
+        }
     }
 
     fn can_close_devices(&self) -> bool {

@@ -9,7 +9,9 @@ use uncork_posix::kernel::state;
 use uncork_posix::socket::flag;
 
 use super::duplicates::number_of;
-use super::{SOCKETS, count, done, fail, faults, handlers, has, has_set, is_on, mark, outside};
+use super::{
+    SOCKETS, cancelling, count, done, fail, faults, handlers, has, has_set, is_on, mark, outside,
+};
 use crate::raw::raw;
 use crate::{POSIX, real, table};
 
@@ -56,6 +58,7 @@ pub(crate) unsafe fn poll(
     // SAFETY: as promised.
     let (all, mask) = unsafe { (slice::from_raw_parts_mut(fds, number as usize), mask.as_ref()) };
     handlers::begin();
+    cancelling::point();
     show_sets(all);
     count(SOCKETS.poll(all, limit, mask)) as c_int
 }
@@ -162,6 +165,7 @@ pub(crate) unsafe fn select(
         }
     }
     handlers::begin();
+    cancelling::point();
     show_sets(&polled);
     // SAFETY: as promised.
     if let Err(error) = SOCKETS.poll(&mut polled, limit, unsafe { mask.as_ref() }) {
@@ -318,6 +322,7 @@ pub(crate) unsafe fn wait_for_set(
         return fail(nix::errno::Errno::EFAULT) as c_int;
     }
     handlers::begin();
+    cancelling::point();
     // SAFETY: as promised.
     let (into, mask) = unsafe { (slice::from_raw_parts_mut(events, most as usize), mask.as_ref()) };
     count(SOCKETS.wait_for_set(set, into, limit, mask)) as c_int

@@ -26,6 +26,8 @@ use core::cell::Cell;
 use core::ffi::CStr;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU8};
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt as _;
 
 use libc::{c_char, c_int};
 use nix::errno::Errno;
@@ -37,7 +39,7 @@ use crate::{POSIX, linux, table};
 
 pub(crate) use aliases::STDIO;
 pub(crate) use calls::*;
-pub(crate) use cancelling::before_cancel;
+pub(crate) use cancelling::{before_cancel, before_cancel_type, point as cancellation_point};
 pub(crate) use connecting::*;
 pub(crate) use faults::{is_bad, is_nowhere};
 pub(crate) use handing::*;
@@ -103,6 +105,7 @@ pub(crate) fn start() {
     heritage::remember();
     if let Some(host) = host::Guardian::of_environment() {
         places::publish(host.place());
+        crate::real::learn_all();
         let apart = heritage::value_of(THREADS_VARIABLE) == Some("1");
         SOCKETS.start(Box::new(host), seed, places::tell, apart);
         ON.store(true, SeqCst);
@@ -143,18 +146,36 @@ fn is_vfork_child() -> bool {
 }
 
 /// Whether execve(2) is about to find no program at this path: then all stays as it is. `is_searched`: it is looked for in
-/// several directories unless there is a slash in it, and not here then.
+/// the directories of PATH unless there is a slash in it.
 pub(crate) fn exec_fails(path: *const c_char, is_searched: bool) -> bool {
     if !is_on() || is_nowhere(path) {
         return false;
     }
     // SAFETY: a string of the program's, which libc reads as well.
-    if is_searched && !unsafe { CStr::from_ptr(path) }.to_bytes().contains(&b'/') {
-        return false;
+    let path = unsafe { CStr::from_ptr(path) };
+    if !is_searched || path.to_bytes().contains(&b'/') {
+        return is_no_program(path);
     }
-    // SAFETY: a string of the program's, as execve(2) wants it.
+    // As execvp(3) has it where the variable is not set.
+    let directories = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    directories.as_bytes().split(|octet| *octet == b':').all(|directory| {
+        // An empty one is the current one.
+        let directory = if directory.is_empty() { b"." } else { directory };
+        let whole = CString::new([directory, b"/", path.to_bytes()].concat());
+        whole.is_ok_and(|whole| is_no_program(&whole))
+    })
+}
+
+fn is_no_program(path: &CStr) -> bool {
+    // SAFETY: a string, as execve(2) wants it.
     let found = unsafe {
-        crate::raw::raw!(SYS_faccessat2, libc::AT_FDCWD, path, libc::X_OK, libc::AT_EACCESS)
+        crate::raw::raw!(
+            SYS_faccessat2,
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            libc::X_OK,
+            libc::AT_EACCESS
+        )
     };
     let no_program = [libc::ENOENT, libc::ENOTDIR, libc::EACCES, libc::ELOOP, libc::ENAMETOOLONG];
     found.is_err_and(|error| no_program.contains(&error.0))
@@ -182,6 +203,13 @@ pub(crate) fn before_spawn() {
     }
 }
 
+/// The calling thread ends; the process's first one leaves it to the last to end the process.
+pub(crate) fn before_thread_exit() {
+    if is_on() && !POSIX.is_other_process() && linux::is_first_thread() {
+        SOCKETS.leader_leaves();
+    }
+}
+
 /// A child takes this process's place, which ends unseen (daemon(3)).
 pub(crate) fn before_daemon() {
     if is_on() && !POSIX.is_other_process() {
@@ -203,9 +231,16 @@ fn give_to_program(why: &str) {
 }
 
 /// `on_stack!(fd => call)`: on the stack the call means this, and what the thread has written to a socket of the kernel's before
-/// is complete. A signal handler that has interrupted the stack itself is told to try again later.
+/// is complete. A signal handler that has interrupted the stack itself is told to try again later. `at_once`: the call never waits,
+/// and is no cancellation point.
 macro_rules! on_stack {
     ($fd:expr => $call:expr) => {
+        if $crate::stacked::has($fd) {
+            $crate::stacked::cancellation_point();
+        }
+        $crate::stacked::on_stack!(at_once $fd => $call);
+    };
+    (at_once $fd:expr => $call:expr) => {
         if $crate::stacked::has($fd) {
             if $crate::stacked::is_on() {
                 $crate::stacked::handlers::begin();
@@ -279,6 +314,7 @@ pub(crate) fn after_fork_in_parent() {
 /// The child has nothing of its parent's connections, and speaks to the privileged half by itself.
 pub(crate) fn after_fork_in_child() {
     let Some(held) = FORKING.take() else { return };
+    outside::forget_threads();
     match host::Guardian::of_environment() {
         Some(host) => {
             SOCKETS.after_fork_in_child(held, &host);

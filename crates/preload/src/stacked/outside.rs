@@ -1,6 +1,9 @@
 //! What [`uncork_sockets`] asks of the process around it.
 
+use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::Ordering::SeqCst;
 use core::time::Duration;
+use std::fs;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::sync::OnceLock;
 
@@ -12,6 +15,7 @@ use uncork_sockets::{Accepted, HandedOver, Outside, Part, Tried};
 
 use super::{accepting, cancelling};
 use crate::raw::raw;
+use crate::spin::Quiet;
 use crate::{linux, real, spin};
 
 /// This process.
@@ -202,6 +206,13 @@ impl Outside for Process {
         super::handlers::end_process(signal);
     }
 
+    fn end_if_alone(&self) {
+        if are_all_ours() {
+            // SAFETY: as libc does it in the last thread.
+            unsafe { libc::exit(0) };
+        }
+    }
+
     fn left(&self) {
         super::handlers::let_come();
     }
@@ -255,15 +266,56 @@ impl Outside for Process {
     }
 }
 
-/// A thread of ours; whether there is one. It inherits the mask: none of the program's signals come to it.
+/// Threads of ours that live.
+static OURS: AtomicUsize = AtomicUsize::new(0);
+
+/// The child of fork has none of its parent's.
+pub(super) fn forget_threads() {
+    OURS.store(0, SeqCst);
+}
+
+/// Whether the process has no other threads; a first one that has ended stays until the process does.
+fn are_all_ours() -> bool {
+    let Ok(threads) = fs::read_dir("/proc/self/task") else { return false };
+    let lives = |thread: &fs::DirEntry| {
+        let told = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // Behind the name, in which anything may stand: proc_pid_stat(5).
+        told.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    };
+    threads.flatten().filter(lives).count() <= OURS.load(SeqCst)
+}
+
+/// Counted while this lives.
+struct Counted;
+
+impl Counted {
+    fn begin() -> Self {
+        OURS.fetch_add(1, SeqCst);
+        Self
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        OURS.fetch_sub(1, SeqCst);
+    }
+}
+
+/// A thread of ours; whether there is one. It inherits the mask: none of the program's signals come to it. The two that glibc
+/// keeps for itself do: by one of them all threads take over a change of user, and setuid(2) waits until they have.
 fn start_thread(name: &str, body: impl FnOnce() + Send + 'static) -> bool {
-    let all = u64::MAX;
+    let all = !Quiet::OF_GLIBC;
     let mut before = 0_u64;
     // SAFETY: signal sets of eight bytes.
     unsafe {
         let block = libc::SIG_BLOCK;
         let _ = raw!(SYS_rt_sigprocmask, block, &raw const all, &raw mut before, 8);
     }
+    let counted = Counted::begin();
+    let body = move || {
+        let _counted = counted;
+        body();
+    };
     let started = std::thread::Builder::new().name(name.into()).spawn(body).is_ok();
     // SAFETY: as above.
     unsafe {

@@ -42,6 +42,7 @@ impl World {
         self.one_each.reckon(self.turned);
         self.pass_waiting();
         self.take_passed();
+        self.review_ways();
         self.look_at_shared();
         self.refresh_shown();
         self.listen_again();
@@ -259,7 +260,7 @@ impl World {
         for told in told.drain(..) {
             match told {
                 Told::Socket(slot) => self.note(slot),
-                Told::Neighbour(remote) => self.ask_way(remote),
+                Told::Neighbour(link, remote) => self.ask_way(link, remote),
                 Told::Change(link, change) => self.keep_list(link, change),
                 Told::Came(link, place, entry) => self.stands_there(link, place, Some(entry)),
                 Told::InstanceGone => {

@@ -43,6 +43,9 @@ pub enum Found {
         /// The longest packet that gets through to the end, if that is less than the device takes.
         mtu: Option<u16>,
     },
+    /// Out of another device than this stack's. Who has come by this one is answered the way that he came, which is all that there
+    /// is here; to others there is no way.
+    Elsewhere,
     /// Nowhere: there is no route, or the next hop does not answer.
     Unreachable,
 }
@@ -56,6 +59,8 @@ struct Neighbour {
     mtu: Option<u16>,
     /// It is only known where his SYN came from.
     assumed: bool,
+    /// And nobody knows better: [`Found::Elsewhere`].
+    elsewhere: bool,
     /// Until when `mac` is believed.
     fresh_until: Instant,
     /// Questions that were asked and not answered, and when the next is due.
@@ -102,6 +107,7 @@ impl Neighbours {
             mac: None,
             mtu: None,
             assumed: false,
+            elsewhere: false,
             fresh_until: Instant::ZERO,
             asked: 0,
             ask_at: None,
@@ -131,7 +137,12 @@ impl Neighbours {
         let first = self.hand;
         self.hand = (first + CANDIDATES) % count;
         let candidates = (first..first + CANDIDATES).map(|place| place % count);
-        candidates.min_by_key(|&place| self.entries[place].fresh_until).unwrap_or(0)
+        // One that connections wait for only if there is no other: they would not hear of it.
+        let rank = |place: &usize| {
+            let entry = &self.entries[*place];
+            (!entry.waiting.is_empty(), entry.fresh_until)
+        };
+        candidates.min_by_key(rank).unwrap_or(0)
     }
 
     /// Whether this is still who it was.
@@ -170,6 +181,11 @@ impl Neighbours {
         if waiting.last() != Some(&place) {
             waiting.push(place);
         }
+    }
+
+    /// Whether there is a way to him, be it an old one.
+    pub(crate) fn is_known(&self, id: NeighbourId) -> bool {
+        self.entries.get(id.place as usize).is_some_and(|entry| entry.mac.is_some())
     }
 
     /// Whether he was asked for and has not answered.
@@ -247,7 +263,7 @@ impl Neighbours {
     /// there.
     pub(crate) fn assume(&mut self, id: NeighbourId, mac: Mac, now: Instant) {
         if let Some(entry) = self.entries.get_mut(id.place as usize)
-            && entry.mac.is_none()
+            && (entry.mac.is_none() || entry.elsewhere)
         {
             entry.mac = Some(mac);
             entry.assumed = true;
@@ -268,9 +284,11 @@ impl Neighbours {
         let entry = &mut self.entries[place as usize];
         (entry.mac, entry.mtu) = match found {
             Found::At { mac, mtu } => (Some(mac), mtu),
+            Found::Elsewhere => (entry.mac, None),
             Found::Unreachable => (None, entry.mtu),
         };
         entry.assumed = false;
+        entry.elsewhere = found == Found::Elsewhere;
         entry.asked = 0;
         let waiting = std::mem::take(&mut entry.waiting);
         let id = NeighbourId { place, generation: entry.generation };
@@ -360,7 +378,7 @@ mod tests {
     use uncork_packet::Instant;
     use uncork_wire::ethernet::Mac;
 
-    use super::{Neighbours, Question};
+    use super::{Found, Neighbours, Question};
 
     const MAC: Mac = Mac([2, 0, 0, 0, 0, 7]);
 
@@ -409,5 +427,38 @@ mod tests {
         assert!(neighbours.places.is_empty());
         let id = neighbours.find_or_add(address());
         assert!(neighbours.is_current(id));
+    }
+
+    #[test]
+    fn whose_way_leads_over_another_device_is_answered_where_he_came_from() {
+        let now = Instant::ZERO;
+        let mut neighbours = Neighbours::new(true);
+        let id = neighbours.find_or_add(address());
+        neighbours.assume(id, MAC, now);
+        neighbours.confirm(id, now);
+        assert_eq!(neighbours.poll_outside_question(), Some(address()));
+        neighbours.tell(address(), Found::Elsewhere, now);
+        assert_eq!(neighbours.mac(id, now), Some(MAC));
+        // His router is another one by now.
+        let other = Mac([2, 0, 0, 0, 0, 8]);
+        neighbours.assume(id, other, now);
+        assert_eq!(neighbours.mac(id, now), Some(other));
+        neighbours.tell(address(), Found::Unreachable, now);
+        assert_eq!(neighbours.mac(id, now), None);
+        neighbours.tell(address(), Found::Elsewhere, now);
+        assert!(!neighbours.is_known(id), "nobody has come from there");
+    }
+
+    #[test]
+    fn who_is_waited_for_does_not_make_room_for_others() {
+        let mut neighbours = Neighbours::default();
+        let id = neighbours.find_or_add(address());
+        neighbours.mac(id, Instant::ZERO);
+        neighbours.wait(id, 5);
+        for number in 0..2 * super::MOST as u32 {
+            neighbours.find_or_add(std::net::Ipv4Addr::from(0x0b00_0000 + number).into());
+        }
+        assert!(neighbours.is_current(id));
+        assert_eq!(neighbours.learn(address(), MAC, Instant::ZERO, false), [5]);
     }
 }

@@ -158,7 +158,8 @@ impl Stack {
                 }
                 self.resume(waiting);
             }
-            Found::Unreachable => self.fail_all_unreachable(waiting, now),
+            Found::Elsewhere if self.interface.neighbours.is_known(id) => self.resume(waiting),
+            Found::Elsewhere | Found::Unreachable => self.fail_all_unreachable(waiting, now),
         }
     }
 
