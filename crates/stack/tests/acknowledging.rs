@@ -306,3 +306,24 @@ fn a_reader_who_opens_a_shut_window_says_so() {
     assert_eq!(lab.take(), [format!(". 1:1(0) ack {seq}")]);
     assert_eq!(lab.stack.info(lab.now, socket).unwrap().receive_window_bytes, 16_384);
 }
+
+#[test]
+fn a_peer_who_leaves_an_octet_of_the_window_gets_no_more_than_the_buffer_into_it() {
+    let mut lab = Lab::new(Config::default());
+    let socket = lab.accepted("mss 1460,sackOK,ws 7");
+    let mut seq = 1;
+    for _ in 0..4000 {
+        let window = lab.stack.info(lab.now, socket).unwrap().receive_window_bytes;
+        let bytes = window.saturating_sub(1).min(1400);
+        if bytes > 0 {
+            lab.send(&format!("P. {seq}:0({bytes}) ack 1 win 65535"));
+            seq += bytes;
+        }
+        // What is old is acknowledged at once, and the window told anew.
+        lab.send("P. 1:0(1) ack 1 win 65535");
+        lab.take();
+    }
+    assert!((65_000..=65_536 + 128).contains(&lab.read(socket).unwrap()));
+    assert_eq!(lab.take().len(), 1);
+    assert_eq!(lab.stack.info(lab.now, socket).unwrap().receive_window_bytes, 65_536);
+}
