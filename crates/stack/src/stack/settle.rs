@@ -3,7 +3,7 @@
 use uncork_packet::Instant;
 
 use super::{News, Stack};
-use crate::connection::{Cause, Connection, ConnectionError, Fast, State};
+use crate::connection::{Cause, Connection, ConnectionError, Fast, Owed, State};
 use crate::event::Change;
 use crate::memory::{Queue, Slab};
 use crate::timer::{Entries, Entry};
@@ -129,10 +129,16 @@ impl Stack {
     /// Nobody answers to the address that this connection's packets go to.
     fn fail_unreachable(&mut self, place: u32, now: Instant) {
         let Some(connection) = self.connections.get_mut(place) else { return };
-        // One that is open goes on trying, and its user's patience decides (RFC 1122 §4.2.3.9).
-        if !connection.state.is_synchronised() {
-            let cx = self.shared.at(now);
-            connection.finish(Cause::GiveUp, Some(ConnectionError::Unreachable), cx);
+        match connection.state {
+            // All that is left of it is a reset, which is lost with whatever else waits for that address
+            // (arp_error_report).
+            State::Closed => connection.owed.clear(Owed::RESET),
+            // One that is open goes on trying, and its user's patience decides (RFC 1122 §4.2.3.9).
+            state if state.is_synchronised() => {}
+            _ => {
+                let cx = self.shared.at(now);
+                connection.finish(Cause::GiveUp, Some(ConnectionError::Unreachable), cx);
+            }
         }
         self.settle(place);
     }
