@@ -39,13 +39,14 @@ pub(crate) use deferral::Deferral;
 pub(crate) use fast_open::Fast;
 pub use fast_open::FastOpenFailure;
 pub use info::Info;
-pub(crate) use options::Options;
 pub use options::{KeepAlive, SocketOption};
+pub(crate) use options::{Options, receive_buffer_bytes};
 pub(crate) use peer::Offer;
 use peer::Peer;
 pub(crate) use receive::Reassembly;
 use receive::Receiver;
 use receive::ack_policy::AckPolicy;
+use receive::window::shift_for;
 pub use recovery::Phase;
 pub(crate) use recovery::{Bounds, List, Record};
 use recovery::{Recovery, Rtt};
@@ -312,9 +313,12 @@ impl Connection {
         self.sender.flight.in_flight().saturating_sub(self.recovery.duplicates)
     }
 
-    /// The receive buffer at its largest.
-    pub(crate) fn most_receive_bytes(&self, cx: &Context) -> u32 {
-        self.options.receive_buffer_bytes.unwrap_or(cx.config.receive_buffer_bytes.1)
+    /// The shift of our windows: what a SYN has told holds for ever (RFC 7323 §2.2), whatever becomes of the buffer
+    /// meanwhile.
+    pub(crate) fn receive_shift(&self, cx: &Context) -> u8 {
+        let has_told = self.sender.nxt != self.sender.iss;
+        let most = self.options.receive_buffer_bytes.unwrap_or(cx.config.receive_buffer_bytes.1);
+        if has_told { self.peer.receive_shift } else { shift_for(most) }
     }
 
     /// How many bytes the send buffer may hold: twice the largest window there was, so that a full one can be refilled while it is
