@@ -151,6 +151,42 @@ fn a_timeout_sends_one_segment_and_doubles() {
 }
 
 #[test]
+fn a_timeout_in_a_recovery_does_not_cut_what_that_has_cut() {
+    // RFC 5681 §3.1: once in a window of data. tcp_enter_loss.
+    let (mut lab, socket) = open("mss 1000,sackOK");
+    lab.write(socket, 10_000);
+    lab.take();
+    lab.wait(10);
+    lab.send(". 1:0(0) ack 1 win 65535 <sack 1001:4001>");
+    assert_eq!(lab.take(), [segment(0)]);
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    assert_eq!((info.phase, info.threshold_segments), (Phase::Recovery, Some(5)));
+    // Nothing more is heard.
+    lab.until_something();
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    assert_eq!((info.phase, info.threshold_segments), (Phase::Loss, Some(5)));
+    // Nor does one behind a mark.
+    let mut lab =
+        Lab::new(Config { pacing: false, congestion: Algorithm::NewReno, ..Config::default() });
+    let listener = lab.listen();
+    lab.send("SEW 0:0(0) win 65535 <mss 1000,sackOK>");
+    lab.take();
+    lab.wait(10);
+    lab.send(". 1:0(0) ack 1 win 65535");
+    let socket = lab.stack.accept(listener).unwrap();
+    lab.write(socket, 10_000);
+    lab.take();
+    lab.wait(10);
+    lab.send(".E 1:0(0) ack 1001 win 65535");
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    assert_eq!((info.phase, info.threshold_segments), (Phase::Reduced, Some(5)));
+    while phase(&mut lab, socket) != Phase::Loss {
+        lab.until_something();
+    }
+    assert_eq!(lab.stack.info(lab.now, socket).unwrap().threshold_segments, Some(5));
+}
+
+#[test]
 fn fifteen_timeouts_give_a_connection_up() {
     let (mut lab, socket) = open("mss 1000");
     lab.write(socket, 1000);

@@ -153,7 +153,9 @@ impl Recovery {
         congestion: &mut Congestion,
         again: bool,
     ) {
-        if !self.is_recovering() || self.phase == Phase::Recovery && !again {
+        // What came before in the same window has cut it already, and left PRR's momentary one (tcp_enter_loss).
+        let calm = matches!(self.phase, Phase::Open | Phase::Disorder);
+        if calm || !self.point.after(una) {
             self.remember(una, congestion);
             congestion.on_congestion();
         }
