@@ -103,21 +103,48 @@ fn a_lost_tail_is_probed_after_two_round_trips() {
     assert_eq!(lab.stack.counters().timeouts, 0);
 }
 
-#[test]
-fn a_probe_that_repairs_the_loss_counts_as_one() {
+/// The last of ten segments was sent again as a probe, and is acknowledged. Gives the window then.
+fn probed() -> (Lab, SocketId, u32) {
     let (mut lab, socket) = open("mss 1000,sackOK");
     lab.write(socket, 10_000);
     lab.take();
     lab.wait(10);
-    lab.send(". 1:0(0) ack 9001 win 65535");
+    lab.send(". 1:0(0) ack 8001 win 65535");
     let before = lab.stack.info(lab.now, socket).unwrap();
     let (_, probe) = lab.until_something();
     assert_eq!(probe, ["P. 9001:10001(1000) ack 1"]);
     lab.wait(10);
     lab.send(". 1:0(0) ack 10001 win 65535");
+    // Of the original or of the copy: nobody can tell yet (RFC 8985 §7.4.2).
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    assert!(info.window_segments >= before.window_segments && info.threshold_segments.is_none());
+    (lab, socket, info.window_segments)
+}
+
+#[test]
+fn a_probe_that_repairs_the_loss_counts_as_one() {
+    let (mut lab, socket, before) = probed();
+    lab.write(socket, 1000);
+    lab.take();
+    lab.wait(10);
+    lab.send(". 1:0(0) ack 11001 win 65535");
     let after = lab.stack.info(lab.now, socket).unwrap();
-    assert_eq!((before.phase, after.phase), (Phase::Open, Phase::Open));
-    assert_eq!(after.window_segments, before.window_segments / 2);
+    assert_eq!((after.phase, after.window_segments), (Phase::Open, before / 2));
+}
+
+#[test]
+fn a_probe_of_which_the_next_ack_says_that_it_came_twice_counts_as_nothing() {
+    // And so does the ACK that a peer without reports of what came twice sends for it.
+    for next in [" <sack 9001:10001>", ""] {
+        let (mut lab, socket, before) = probed();
+        lab.send(&format!(". 1:0(0) ack 10001 win 65535{next}"));
+        lab.write(socket, 1000);
+        lab.take();
+        lab.wait(10);
+        lab.send(". 1:0(0) ack 11001 win 65535");
+        let after = lab.stack.info(lab.now, socket).unwrap();
+        assert!(after.window_segments >= before && after.threshold_segments.is_none(), "{next}");
+    }
 }
 
 #[test]
