@@ -276,6 +276,32 @@ fn what_is_out_of_order_is_acknowledged_at_once_with_what_is_missing() {
 }
 
 #[test]
+fn a_fin_behind_a_gap_is_reported() {
+    // Linux counts it to the segment that it is in, of which it hears only as a whole (tcp_match_skb_to_sack).
+    let mut lab = Lab::new(Config::default());
+    let socket = lab.accepted("mss 1460,sackOK");
+    lab.send("F. 1001:0(500) ack 1 win 65535");
+    assert_eq!(lab.take(), [". 1:1(0) ack 1 <sack 1001:1502>"]);
+    lab.send(". 1:0(1000) ack 1 win 65535");
+    assert_eq!(lab.take(), [". 1:1(0) ack 1502"]);
+    assert_eq!((lab.read(socket), lab.state(socket)), (Ok(1500), State::CloseWait));
+    // And a lone one is all that has come.
+    let mut lab = Lab::new(Config::default());
+    let socket = lab.accepted("mss 1460,sackOK");
+    lab.send("F. 1501:0(0) ack 1 win 65535");
+    assert_eq!(lab.take(), [". 1:1(0) ack 1 <sack 1501:1502>"]);
+    lab.send(". 501:0(500) ack 1 win 65535");
+    assert_eq!(lab.take(), [". 1:1(0) ack 1 <sack 501:1001,sack 1501:1502>"]);
+    lab.send(". 1001:0(500) ack 1 win 65535");
+    assert_eq!(lab.take(), [". 1:1(0) ack 1 <sack 501:1502>"]);
+    lab.send("F. 1501:0(0) ack 1 win 65535");
+    assert_eq!(lab.take(), [". 1:1(0) ack 1 <sack 501:1502>"]);
+    lab.send(". 1:0(500) ack 1 win 65535");
+    assert_eq!(lab.take(), [". 1:1(0) ack 1502"]);
+    assert_eq!((lab.read(socket), lab.state(socket)), (Ok(1500), State::CloseWait));
+}
+
+#[test]
 fn a_peer_without_sack_gets_a_duplicate_for_every_segment() {
     let mut lab = Lab::new(Config::default());
     lab.accepted("mss 1460");

@@ -189,7 +189,7 @@ impl Connection {
         if segment.flags.has(Flags::FIN) {
             let seq = segment.seq + segment.data_bytes();
             if !seq.before(self.receiver.nxt) && !seq.after(self.receiver.window_end()) {
-                self.receiver.note_fin(seq);
+                self.receiver.note_fin(seq, &mut cx.pool);
             }
             if self.state == State::TimeWait {
                 self.enter_time_wait(cx);
