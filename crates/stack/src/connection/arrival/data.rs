@@ -123,7 +123,7 @@ impl Connection {
 
     /// Whether data that is next in order has nothing to set off but an ACK.
     pub(crate) fn takes_plain_data(&self) -> bool {
-        self.state == State::Established && self.user.attached && !self.receiver.has_gaps()
+        self.state == State::Established && self.user.attached && self.receiver.is_plain()
     }
 
     /// Takes data that is next in order, of a segment that says nothing else that is new.
