@@ -7,6 +7,7 @@ mod common;
 
 use common::Lab;
 use std::time::Duration;
+use uncork_packet::{Capabilities, Medium};
 use uncork_stack::{Algorithm, Config, ConnectionError, KeepAlive, Phase, SocketId, SocketOption};
 
 const NOTHING: [&str; 0] = [];
@@ -145,6 +146,21 @@ fn a_probe_of_which_the_next_ack_says_that_it_came_twice_counts_as_nothing() {
         let after = lab.stack.info(lab.now, socket).unwrap();
         assert!(after.window_segments >= before && after.threshold_segments.is_none(), "{next}");
     }
+}
+
+#[test]
+fn a_probe_of_a_train_tells_nothing_of_the_round_trip() {
+    // Karn: the copy is the last segment of what left as one frame.
+    let device = Capabilities { max_train_bytes: 65_536, ..Capabilities::plain(Medium::Ip, 1500) };
+    let mut lab = Lab::with_device(Config { pacing: false, ..Config::default() }, device);
+    let socket = lab.accepted("mss 1000,sackOK");
+    let before = lab.stack.info(lab.now, socket).unwrap().round_trip;
+    lab.write(socket, 2000);
+    assert_eq!(lab.take(), ["P. 1:2001(2000) ack 1"]);
+    assert_eq!(lab.until_something().1, ["P. 1001:2001(1000) ack 1"]);
+    lab.wait(100);
+    lab.send(". 1:0(0) ack 2001 win 65535");
+    assert_eq!(lab.stack.info(lab.now, socket).unwrap().round_trip, before);
 }
 
 #[test]

@@ -445,9 +445,12 @@ impl Flight {
         self.records.from(from).find(|record| record.wants_retransmission())
     }
 
-    /// What begins at `seq` was sent again, as far as `segments` go.
+    /// What begins at `seq` was sent again, as far as `segments` go: a probe has the end of a train only.
     pub(crate) fn retransmitted(&mut self, seq: SeqNumber, segments: u16, mss: u32, now: Instant) {
-        let index = self.records.partition_point(|record| record.seq.before(seq));
+        let mut index = self.records.partition_point(|record| !record.end.after(seq));
+        if self.records.get(index).is_some_and(|record| record.seq.before(seq)) {
+            index += usize::from(self.split(index, seq, mss));
+        }
         let Some(&record) = self.records.get(index) else { return };
         if segments < record.segments {
             self.split(index, seq + u32::from(segments) * mss, mss);
@@ -617,6 +620,20 @@ mod tests {
             assert_eq!(lost, Some(SeqNumber(begin)));
             flight.retransmitted(SeqNumber(begin), 1, MSS, Instant::ZERO);
         }
+    }
+
+    #[test]
+    fn the_end_of_a_train_that_is_sent_again_is_ambiguous_and_the_rest_is_not() {
+        let mut pool = Pool::new(0);
+        let mut flight = Flight::default();
+        let first = Instant::ZERO;
+        flight.push((SeqNumber(0), SeqNumber(950)), 10, (first, first), &mut pool);
+        let again = Instant::from_millis(30);
+        flight.retransmitted(SeqNumber(900), 1, MSS, again);
+        flight.check();
+        let records = flight.records().map(|one| (one.seq.0, one.sent_at, one.is_ambiguous()));
+        assert_eq!(records.collect::<Vec<_>>(), [(0, first, false), (900, again, true)]);
+        assert_eq!((flight.in_flight(), flight.retransmitted_segments()), (10, 0));
     }
 
     #[test]
