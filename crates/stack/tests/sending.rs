@@ -37,6 +37,31 @@ fn no_segment_is_larger_than_the_peer_has_asked_for() {
 }
 
 #[test]
+fn a_peer_who_asks_for_tiny_segments_gets_small_ones() {
+    // CVE-2019-11479; tcp_min_snd_mss. Nor does a small window make them tiny (tcp_bound_to_half_wnd).
+    for (options, window, bytes) in [
+        ("mss 1", 65_535, 48),
+        ("mss 1,ts 5 0", 65_535, 36),
+        ("mss 1000", 30, 48),
+        ("mss 1000,ts 5 0", 30, 36),
+        ("mss 88", 65_535, 88),
+    ] {
+        let mut lab = lab();
+        let listener = lab.listen();
+        lab.send(&format!("S 0:0(0) win {window} <{options}>"));
+        lab.take();
+        let stamp = if options.contains("ts") { " <ts 6 0>" } else { "" };
+        lab.send(&format!(". 1:0(0) ack 1 win {window}{stamp}"));
+        let socket = lab.stack.accept(listener).unwrap();
+        assert_eq!(lab.stack.info(lab.now, socket).unwrap().segment_bytes, bytes, "{options}");
+        if window > 500 {
+            lab.write(socket, 1000);
+            assert!(lab.take()[0].starts_with(&format!(". 1:{}({bytes})", bytes + 1)));
+        }
+    }
+}
+
+#[test]
 fn nagle_holds_a_second_small_segment_until_the_first_is_acknowledged() {
     // RFC 9293 §3.7.4.
     let mut lab = lab();

@@ -75,6 +75,10 @@ pub(crate) const CORK_CEILING: Duration = Duration::from_millis(200);
 const HEADROOM_BYTES: u32 = 576;
 const SKB_BYTES: u32 = 256;
 
+/// Options and data of a full segment, however small a peer says that it is, or his window: who says less wants many
+/// packets for few octets (tcp_min_snd_mss, and 68 octets with headers in tcp_bound_to_half_wnd).
+const LEAST_SEGMENT_BYTES: u32 = 48;
+
 /// The way that its packets go.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Path {
@@ -292,7 +296,7 @@ impl Connection {
         if half > 0 {
             bytes = bytes.min(half);
         }
-        bytes.saturating_sub(stamps).max(8)
+        bytes.max(LEAST_SEGMENT_BYTES) - stamps
     }
 
     /// What this side's SYN says that its segments may have (RFC 9293 §3.7.1).
