@@ -41,6 +41,11 @@ impl Stack {
         frame: &Received<'_>,
         incoming: &Incoming<'_>,
     ) -> Result<(), Unread> {
+        // A connection is between two: what is for many is nobody's (tcp_v4_rcv, PACKET_HOST; RFC 1122 §4.2.3.10).
+        if incoming.to_many {
+            self.shared.counters.not_for_us += 1;
+            return Ok(());
+        }
         let bytes = incoming.payload;
         if frame.trust == Trust::Unknown {
             let packet = Packet::new(incoming.source, incoming.destination, Protocol::TCP);
