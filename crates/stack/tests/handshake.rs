@@ -41,6 +41,23 @@ fn a_passive_open_agrees_to_what_the_peer_offers_and_to_nothing_else() {
 }
 
 #[test]
+fn the_users_patience_ends_an_active_open_when_it_is_over() {
+    // TCP_USER_TIMEOUT; tcp_clamp_rto_to_user_timeout.
+    let mut lab = Lab::new(Config::default());
+    let socket = lab.stack.connect(lab.now, None, peer()).unwrap();
+    let patience = std::time::Duration::from_secs(10);
+    lab.stack.set_option(lab.now, socket, SocketOption::UserTimeout(Some(patience)));
+    let began = lab.now;
+    assert_eq!(lab.take().len(), 1);
+    for millis in [1000.0, 2000.0, 4000.0] {
+        assert_eq!(lab.until_something().0, millis);
+    }
+    assert_eq!(lab.until_something().1, NOTHING);
+    assert_eq!(lab.now.since(began), patience);
+    assert_eq!(lab.stack.take_error(socket), Some(ConnectionError::TimedOut));
+}
+
+#[test]
 fn the_shift_that_a_syn_has_told_holds_though_the_buffer_is_another_by_then() {
     // RFC 7323 §2.2. The peer shifts by what the SYN says; tcp_connect_init.
     let mut lab = Lab::new(Config::default());

@@ -62,7 +62,7 @@ impl Connection {
     /// A SYN or SYN-ACK leaves.
     pub(crate) fn start_handshake_timer(&mut self, cx: &Context) {
         self.recovery.progress_at = cx.now;
-        let deadline = cx.now + self.timeout(cx);
+        let deadline = self.within_user_timeout(cx.now + self.timeout(cx));
         self.timers.set_loss(LossTimer::Retransmit, deadline);
     }
 
