@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::Lab;
 use uncork_packet::{Capabilities, Medium};
-use uncork_stack::{Blocked, Config, SocketId, SocketOption};
+use uncork_stack::{Blocked, Config, Event, Ready, SocketId, SocketOption};
 
 const NOTHING: [&str; 0] = [];
 
@@ -470,6 +470,24 @@ fn the_user_is_told_of_room_when_a_third_is_free_and_little_is_unsent() {
     // The train that is begun may still be filled, but nobody is told to.
     assert!(!lab.stack.is_writable(lab.now, socket));
     assert_eq!(lab.write(socket, 50_000), 8900);
+}
+
+#[test]
+fn who_waits_for_his_low_water_mark_is_told_when_what_he_gave_has_left() {
+    // tcp_check_space, behind tcp_push_pending_frames.
+    let mut lab = lab();
+    let socket = lab.accepted("mss 1000");
+    lab.stack.set_option(lab.now, socket, SocketOption::NotSentLowWater(Some(4000)));
+    assert_eq!(lab.write(socket, 100_000), 32_000);
+    assert_eq!(lab.take().len(), 10);
+    while lab.stack.poll_event().is_some() {}
+    lab.wait(10);
+    lab.send(". 1:0(0) ack 10001 win 65535");
+    assert_eq!(lab.stack.poll_event(), None, "22 segments were not sent");
+    assert_eq!(lab.take().len(), 20);
+    let event = lab.stack.poll_event();
+    assert_eq!(event, Some(Event::Socket(socket, Ready::WRITABLE)));
+    assert_eq!(lab.stack.poll_event(), None);
 }
 
 #[test]

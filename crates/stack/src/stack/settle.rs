@@ -50,11 +50,16 @@ impl Stack {
         }
     }
 
-    /// The same after a frame has left: it has no news, and is where it belongs in the queue.
+    /// The same after a frame has left: it is where it belongs in the queue, and has no news but that less is unsent
+    /// than the user's low water mark says (tcp_check_space, behind what an ACK lets out).
     pub(super) fn settle_sent(&mut self, place: u32) {
         let Some(connection) = self.connections.get_quietly(place) else { return };
         if connection.state == State::Closed {
             return self.settle_over(place);
+        }
+        let has_mark = connection.options.not_sent_low_water.is_some();
+        if has_mark && connection.tell_of_room(&self.shared) {
+            return self.settle(place);
         }
         let early = connection.timers.take_early();
         self.enter_timers(place, early);

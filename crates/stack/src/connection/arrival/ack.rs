@@ -80,10 +80,7 @@ impl Connection {
         if self.sender.is_fin_acknowledged() {
             self.on_fin_acknowledged(cx);
         }
-        if self.user.wants_room && self.is_writable(cx) {
-            self.user.wants_room = false;
-            self.user.news |= Ready::WRITABLE;
-        }
+        self.tell_of_room(cx);
         Ok(())
     }
 
