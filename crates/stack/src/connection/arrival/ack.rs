@@ -361,8 +361,9 @@ impl Connection {
     }
 
     fn proves_unnecessary(&mut self, news: &News) -> bool {
+        let space = (self.sender.una, self.sender.nxt);
         let explained = news.duplicates > 0
-            && self.recovery.on_duplicate_report(news.duplicates, news.duplicates_end);
+            && self.recovery.on_duplicate_report(space, news.duplicates, news.duplicates_end);
         // Eifel: only in the phases in which something was sent again for a loss.
         let original = news.progress
             && self.recovery.is_recovering()
