@@ -347,6 +347,20 @@ fn a_cookie_tells_the_window_that_its_connection_will_have() {
     assert_eq!(lab.stack.accept_waiting(listener), 1);
 }
 
+#[test]
+fn a_cookie_that_comes_back_tells_nothing_of_the_round_trip() {
+    // The low bits of the timestamp that it echoes are options.
+    let (mut lab, listener) = full_backlog();
+    lab.peer_port = 2;
+    lab.send("S 0:0(0) win 5000 <mss 1400,sackOK,ts 9 0,ws 5>");
+    lab.take();
+    lab.wait(50);
+    lab.send(". 1:1(0) ack 1 win 5000 <ts 10 0>");
+    let socket = lab.stack.accept(listener).unwrap();
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    assert_eq!((info.extensions.0, info.round_trip), (true, None));
+}
+
 /// Sends SYNs from these ports, and gives each with the number that its answer begins with.
 fn knock(lab: &mut Lab, ports: Range<u16>) -> Vec<(u16, Option<SeqNumber>)> {
     let mut answered = Vec::new();

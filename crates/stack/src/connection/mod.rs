@@ -372,10 +372,7 @@ impl Connection {
         self.receiver.window = self.receiver.limit.min(u32::from(u16::MAX));
         self.owed.clear(Owed::SYN_ACK);
         self.recovery.progress_at = now;
-        // A cookie's peer is not waited for (cookie_v4_check).
-        self.deferral = Deferral::default();
-        // Nothing is known of the round trip, as if the SYN-ACK had been sent twice.
-        self.recovery.timeouts = 1;
+        self.deferral = Deferral::of_cookie();
     }
 
     /// Its numbers begin behind those of the connection that had its ends last (RFC 9293 §3.6.1), with as much between them as
