@@ -55,6 +55,14 @@ fn the_users_patience_ends_an_active_open_when_it_is_over() {
     assert_eq!(lab.until_something().1, NOTHING);
     assert_eq!(lab.now.since(began), patience);
     assert_eq!(lab.stack.take_error(socket), Some(ConnectionError::TimedOut));
+    // And the retries do when they are.
+    let mut lab = Lab::new(Config { syn_retries: 1, ..Config::default() });
+    let socket = lab.stack.connect(lab.now, None, peer()).unwrap();
+    lab.stack.set_option(lab.now, socket, SocketOption::UserTimeout(Some(patience)));
+    let began = lab.now;
+    while !lab.until_something().1.is_empty() {}
+    assert_eq!(lab.now.since(began).as_secs(), 3);
+    assert_eq!(lab.stack.take_error(socket), Some(ConnectionError::TimedOut));
 }
 
 #[test]

@@ -180,7 +180,10 @@ impl Connection {
             self.sit_out(cx);
             return;
         }
-        if turn == Turn::Ordinary && self.is_given_up(cx, retries) {
+        // A handshake has both ends, whichever comes first (tcp_write_timeout).
+        if turn == Turn::Ordinary
+            && (self.is_given_up(cx, retries) || self.recovery.timeouts >= retries)
+        {
             self.finish(Cause::GiveUp, Some(ConnectionError::TimedOut), cx);
             return;
         }
