@@ -276,6 +276,32 @@ fn what_is_out_of_order_is_acknowledged_at_once_with_what_is_missing() {
 }
 
 #[test]
+fn a_fin_behind_a_gap_is_reported() {
+    // Linux counts it to the segment that it is in, of which it hears only as a whole (tcp_match_skb_to_sack).
+    let mut lab = Lab::new(Config::default());
+    let socket = lab.accepted("mss 1460,sackOK");
+    lab.send("F. 1001:0(500) ack 1 win 65535");
+    assert_eq!(lab.take(), [". 1:1(0) ack 1 <sack 1001:1502>"]);
+    lab.send(". 1:0(1000) ack 1 win 65535");
+    assert_eq!(lab.take(), [". 1:1(0) ack 1502"]);
+    assert_eq!((lab.read(socket), lab.state(socket)), (Ok(1500), State::CloseWait));
+    // And a lone one is all that has come.
+    let mut lab = Lab::new(Config::default());
+    let socket = lab.accepted("mss 1460,sackOK");
+    lab.send("F. 1501:0(0) ack 1 win 65535");
+    assert_eq!(lab.take(), [". 1:1(0) ack 1 <sack 1501:1502>"]);
+    lab.send(". 501:0(500) ack 1 win 65535");
+    assert_eq!(lab.take(), [". 1:1(0) ack 1 <sack 501:1001,sack 1501:1502>"]);
+    lab.send(". 1001:0(500) ack 1 win 65535");
+    assert_eq!(lab.take(), [". 1:1(0) ack 1 <sack 501:1502>"]);
+    lab.send("F. 1501:0(0) ack 1 win 65535");
+    assert_eq!(lab.take(), [". 1:1(0) ack 1 <sack 501:1502>"]);
+    lab.send(". 1:0(500) ack 1 win 65535");
+    assert_eq!(lab.take(), [". 1:1(0) ack 1502"]);
+    assert_eq!((lab.read(socket), lab.state(socket)), (Ok(1500), State::CloseWait));
+}
+
+#[test]
 fn a_peer_without_sack_gets_a_duplicate_for_every_segment() {
     let mut lab = Lab::new(Config::default());
     lab.accepted("mss 1460");
@@ -305,4 +331,25 @@ fn a_reader_who_opens_a_shut_window_says_so() {
     assert_eq!(lab.read(socket), Ok(16_384));
     assert_eq!(lab.take(), [format!(". 1:1(0) ack {seq}")]);
     assert_eq!(lab.stack.info(lab.now, socket).unwrap().receive_window_bytes, 16_384);
+}
+
+#[test]
+fn a_peer_who_leaves_an_octet_of_the_window_gets_no_more_than_the_buffer_into_it() {
+    let mut lab = Lab::new(Config::default());
+    let socket = lab.accepted("mss 1460,sackOK,ws 7");
+    let mut seq = 1;
+    for _ in 0..4000 {
+        let window = lab.stack.info(lab.now, socket).unwrap().receive_window_bytes;
+        let bytes = window.saturating_sub(1).min(1400);
+        if bytes > 0 {
+            lab.send(&format!("P. {seq}:0({bytes}) ack 1 win 65535"));
+            seq += bytes;
+        }
+        // What is old is acknowledged at once, and the window told anew.
+        lab.send("P. 1:0(1) ack 1 win 65535");
+        lab.take();
+    }
+    assert!((65_000..=65_536 + 128).contains(&lab.read(socket).unwrap()));
+    assert_eq!(lab.take().len(), 1);
+    assert_eq!(lab.stack.info(lab.now, socket).unwrap().receive_window_bytes, 65_536);
 }

@@ -4,6 +4,7 @@ mod common;
 
 use common::Lab;
 use std::time::Duration;
+use uncork_packet::{Capabilities, Medium};
 use uncork_stack::{
     Config, ConnectionError, Event, Ready, RecvError, SendError, Shutdown, SocketId, SocketOption,
     State,
@@ -84,6 +85,31 @@ fn a_fin_travels_with_the_last_data_and_is_sent_again_like_it() {
     lab.send(". 1:0(0) ack 989 win 5000 <ts 201 0>");
     let (_, again) = lab.until_something();
     assert_eq!(again, [last]);
+}
+
+#[test]
+fn a_fin_that_is_all_that_is_left_of_a_train_is_sent_again() {
+    // A window that opens makes segments longer, so that the train's two would be one (tcp_bound_to_half_wnd).
+    for (window, bytes) in [(65_535, 2000), (1000, 999)] {
+        let device =
+            Capabilities { max_train_bytes: 65_536, ..Capabilities::plain(Medium::Ip, 1500) };
+        let mut lab = Lab::with_device(Config { pacing: false, ..Config::default() }, device);
+        let listener = lab.listen();
+        lab.send(&format!("S 0:0(0) win {window} <mss 1000>"));
+        lab.take();
+        lab.send(&format!(". 1:0(0) ack 1 win {window}"));
+        let socket = lab.stack.accept(listener).unwrap();
+        lab.stack.hold(lab.now, socket);
+        lab.write(socket, bytes);
+        lab.stack.shutdown(lab.now, socket, Shutdown::Write);
+        lab.stack.release(lab.now, socket);
+        let end = bytes + 1;
+        assert_eq!(lab.take(), [format!("FP. 1:{end}({bytes}) ack 1")]);
+        lab.send(&format!(". 1:0(0) ack {end} win 65535"));
+        for _ in 0..2 {
+            assert_eq!(lab.until_something().1, [format!("F. {end}:{end}(0) ack 1")]);
+        }
+    }
 }
 
 #[test]

@@ -8,7 +8,8 @@ mod common;
 use common::{Lab, OURS, PEER};
 use uncork_packet::Received;
 use uncork_stack::{
-    Config, ConnectionError, FastOpen, FastOpenKeys, FastOpenListen, ListenerId, RecvError, State,
+    Config, ConnectionError, FastOpen, FastOpenKeys, FastOpenListen, ListenerId, RecvError,
+    SocketOption, State,
 };
 use uncork_wire::{Protocol, icmpv4, ipv4};
 
@@ -89,6 +90,22 @@ fn before_the_handshake_is_over_only_the_syn_ack_is_sent_again() {
     assert_eq!(lab.until_something().1, ["P. 1:101(100) ack 11"]);
     lab.send(". 11:11(0) ack 101 win 5840");
     assert_eq!(lab.stack.info(lab.now, socket).unwrap().queued_bytes, 0);
+}
+
+#[test]
+fn a_syn_ack_that_is_sent_again_tells_the_same_shift() {
+    // Its user has it already, and another buffer for it.
+    let (mut lab, listener) = server(2);
+    let cookie = given(&mut lab, 1);
+    lab.peer_port = 2;
+    lab.send(&format!("S 0:10(10) win 32792 <mss 1460,ws 7,FO {cookie}>"));
+    let first = vec!["S. 0:0(0) ack 11 <mss 1460,ws 7>".to_owned()];
+    assert_eq!(lab.take(), first);
+    let socket = lab.stack.accept(listener).unwrap();
+    lab.stack.set_option(lab.now, socket, SocketOption::ReceiveBuffer(32 << 10));
+    assert_eq!(lab.until_something(), (1000.0, first));
+    lab.send("P. 11:21(10) ack 1 win 1000");
+    assert_eq!((lab.take().len(), lab.last_window), (1, (32 << 10) >> 7));
 }
 
 #[test]

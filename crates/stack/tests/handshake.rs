@@ -41,6 +41,54 @@ fn a_passive_open_agrees_to_what_the_peer_offers_and_to_nothing_else() {
 }
 
 #[test]
+fn the_users_patience_ends_an_active_open_when_it_is_over() {
+    // TCP_USER_TIMEOUT; tcp_clamp_rto_to_user_timeout.
+    let mut lab = Lab::new(Config::default());
+    let socket = lab.stack.connect(lab.now, None, peer()).unwrap();
+    let patience = std::time::Duration::from_secs(10);
+    lab.stack.set_option(lab.now, socket, SocketOption::UserTimeout(Some(patience)));
+    let began = lab.now;
+    assert_eq!(lab.take().len(), 1);
+    for millis in [1000.0, 2000.0, 4000.0] {
+        assert_eq!(lab.until_something().0, millis);
+    }
+    assert_eq!(lab.until_something().1, NOTHING);
+    assert_eq!(lab.now.since(began), patience);
+    assert_eq!(lab.stack.take_error(socket), Some(ConnectionError::TimedOut));
+    // And the retries do when they are.
+    let mut lab = Lab::new(Config { syn_retries: 1, ..Config::default() });
+    let socket = lab.stack.connect(lab.now, None, peer()).unwrap();
+    lab.stack.set_option(lab.now, socket, SocketOption::UserTimeout(Some(patience)));
+    let began = lab.now;
+    while !lab.until_something().1.is_empty() {}
+    assert_eq!(lab.now.since(began).as_secs(), 3);
+    assert_eq!(lab.stack.take_error(socket), Some(ConnectionError::TimedOut));
+}
+
+#[test]
+fn the_shift_that_a_syn_has_told_holds_though_the_buffer_is_another_by_then() {
+    // RFC 7323 §2.2. The peer shifts by what the SYN says; tcp_connect_init.
+    let mut lab = Lab::new(Config::default());
+    let socket = lab.stack.connect(lab.now, None, peer()).unwrap();
+    assert_eq!(lab.take(), ["S 0:0(0) <mss 1460,sackOK,ts,ws 7>"]);
+    lab.stack.set_option(lab.now, socket, SocketOption::ReceiveBuffer(32 << 10));
+    let (_, again) = lab.until_something();
+    assert_eq!(again, ["S 0:0(0) <mss 1460,sackOK,ts,ws 7>"]);
+    assert_eq!(lab.stack.info(lab.now, socket).unwrap().window_scales, (0, 0));
+    lab.send("S. 0:0(0) ack 1 win 5000 <mss 1460,ws 6>");
+    assert_eq!((lab.take().len(), lab.last_window), (1, 256));
+    assert_eq!(lab.stack.info(lab.now, socket).unwrap().window_scales, (6, 7));
+    // A buffer that is set before the SYN leaves is told.
+    let mut lab = Lab::new(Config::default());
+    let socket = lab.stack.connect(lab.now, None, peer()).unwrap();
+    lab.stack.set_option(lab.now, socket, SocketOption::ReceiveBuffer(32 << 10));
+    assert_eq!(lab.take(), ["S 0:0(0) <mss 1460,sackOK,ts,ws 0>"]);
+    lab.stack.set_option(lab.now, socket, SocketOption::ReceiveBuffer(128 << 10));
+    lab.send("S. 0:0(0) ack 1 win 5000 <mss 1460,ws 7>");
+    assert_eq!((lab.take().len(), lab.last_window), (1, 65_535));
+}
+
+#[test]
 fn an_active_open_offers_everything_and_is_repeated_after_1_3_and_7_seconds() {
     let mut lab = Lab::new(Config::default());
     let socket = lab.stack.connect(lab.now, None, peer()).unwrap();
@@ -292,6 +340,33 @@ fn a_full_backlog_answers_with_cookies_and_a_full_accept_queue_with_silence() {
     }
     assert_eq!(lab.stack.accept_waiting(listener), 2);
     assert_eq!(lab.stack.counters().listen_drops, 2);
+}
+
+#[test]
+fn a_cookie_tells_the_window_that_its_connection_will_have() {
+    let (mut lab, listener) = full_backlog();
+    lab.stack.set_listener_option(listener, SocketOption::ReceiveBuffer(32 << 10));
+    lab.peer_port = 2;
+    lab.send("S 0:0(0) win 5000 <mss 1400,sackOK,ts 9 0,ws 5>");
+    assert_eq!(lab.take(), ["S. 0:0(0) ack 1 <mss 1460,sackOK,ts,ws 0>"]);
+    assert_eq!((lab.last_window, lab.stack.counters().cookies_sent), (32 << 10, 1));
+    lab.send("P. 1:11(10) ack 1 win 5000 <ts 10 0>");
+    assert_eq!((lab.take().len(), lab.last_window), (1, (32 << 10) - 10));
+    assert_eq!(lab.stack.accept_waiting(listener), 1);
+}
+
+#[test]
+fn a_cookie_that_comes_back_tells_nothing_of_the_round_trip() {
+    // The low bits of the timestamp that it echoes are options.
+    let (mut lab, listener) = full_backlog();
+    lab.peer_port = 2;
+    lab.send("S 0:0(0) win 5000 <mss 1400,sackOK,ts 9 0,ws 5>");
+    lab.take();
+    lab.wait(50);
+    lab.send(". 1:1(0) ack 1 win 5000 <ts 10 0>");
+    let socket = lab.stack.accept(listener).unwrap();
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    assert_eq!((info.extensions.0, info.round_trip), (true, None));
 }
 
 /// Sends SYNs from these ports, and gives each with the number that its answer begins with.

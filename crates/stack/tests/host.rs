@@ -248,6 +248,41 @@ fn a_router_says_why_a_connection_cannot_be_opened_and_nothing_of_one_that_is_op
 }
 
 #[test]
+fn a_segment_in_a_frame_for_many_is_nobodys() {
+    // RFC 1122 §4.2.3.10.
+    let syn = |port: u16| {
+        let fields = Fields {
+            source_port: 4000,
+            destination_port: port,
+            seq: SeqNumber(1),
+            ack: SeqNumber(0),
+            flags: Flags::SYN,
+            window: 1000,
+        };
+        let mut segment = [0; 20];
+        let mut sum = Sum::default();
+        sum.add_pseudo_v4(PEER.parse().unwrap(), OURS.parse().unwrap(), Protocol::TCP.0, 20);
+        fields.emit_summed(&OptionSet::default(), &mut segment, &mut sum);
+        segment[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].copy_from_slice(&sum.finish().to_be_bytes());
+        in_v4(OURS.parse().unwrap(), Protocol::TCP, &segment)
+    };
+    let mut stack = stack();
+    stack.listen(format!("{OURS}:80").parse().unwrap(), 5).unwrap();
+    for (destination, taken) in
+        [(Mac::BROADCAST, false), (Mac([1, 0, 0x5e, 0, 0, 1]), false), (MAC, true)]
+    {
+        // For who listens, and for nobody, who is told so.
+        for port in [80, 81] {
+            let before = stack.counters().not_for_us;
+            let sent = exchange(&mut stack, &ethernet(destination, EtherType::IPV4, &syn(port)));
+            let not_for_us = stack.counters().not_for_us - before;
+            assert_eq!((!sent.is_empty(), not_for_us == 0), (taken, taken), "{destination:?}");
+        }
+    }
+    assert_eq!(stack.connection_count(), 1);
+}
+
+#[test]
 fn a_packet_of_ipv6_from_an_address_of_ipv4_is_nobodys() {
     let mut stack = stack();
     for (source, answers) in [("fd00::9", 1), ("::ffff:10.0.0.2", 0)] {

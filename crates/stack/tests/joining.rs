@@ -99,6 +99,18 @@ fn what_says_more_than_data_is_not_joined() {
 }
 
 #[test]
+fn a_fin_that_came_before_what_is_joined_is_taken_behind_it() {
+    let (mut lab, socket, seq) = open();
+    lab.send(&format!("F. {}:0(0) ack 1 win 65535", seq + 2000));
+    lab.take();
+    send(&mut lab, seq, 1000, "65535");
+    send(&mut lab, seq + 1000, 1000, "65535");
+    assert_eq!(lab.state(socket), State::CloseWait);
+    assert_eq!(lab.take(), [format!(". 1:1(0) ack {}", seq + 2001)]);
+    assert_eq!((lab.read(socket), lab.read(socket)), (Ok(2000), Ok(0)));
+}
+
+#[test]
 fn what_is_beyond_the_window_is_not_joined() {
     let mut lab = Lab::new(Config { receive_buffer_bytes: (4096, 4096), ..Config::default() });
     let socket = lab.accepted("mss 1000");

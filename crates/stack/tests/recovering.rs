@@ -7,6 +7,7 @@ mod common;
 
 use common::Lab;
 use std::time::Duration;
+use uncork_packet::{Capabilities, Medium};
 use uncork_stack::{Algorithm, Config, ConnectionError, KeepAlive, Phase, SocketId, SocketOption};
 
 const NOTHING: [&str; 0] = [];
@@ -103,21 +104,63 @@ fn a_lost_tail_is_probed_after_two_round_trips() {
     assert_eq!(lab.stack.counters().timeouts, 0);
 }
 
-#[test]
-fn a_probe_that_repairs_the_loss_counts_as_one() {
+/// The last of ten segments was sent again as a probe, and is acknowledged. Gives the window then.
+fn probed() -> (Lab, SocketId, u32) {
     let (mut lab, socket) = open("mss 1000,sackOK");
     lab.write(socket, 10_000);
     lab.take();
     lab.wait(10);
-    lab.send(". 1:0(0) ack 9001 win 65535");
+    lab.send(". 1:0(0) ack 8001 win 65535");
     let before = lab.stack.info(lab.now, socket).unwrap();
     let (_, probe) = lab.until_something();
     assert_eq!(probe, ["P. 9001:10001(1000) ack 1"]);
     lab.wait(10);
     lab.send(". 1:0(0) ack 10001 win 65535");
+    // Of the original or of the copy: nobody can tell yet (RFC 8985 §7.4.2).
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    assert!(info.window_segments >= before.window_segments && info.threshold_segments.is_none());
+    (lab, socket, info.window_segments)
+}
+
+#[test]
+fn a_probe_that_repairs_the_loss_counts_as_one() {
+    let (mut lab, socket, before) = probed();
+    lab.write(socket, 1000);
+    lab.take();
+    lab.wait(10);
+    lab.send(". 1:0(0) ack 11001 win 65535");
     let after = lab.stack.info(lab.now, socket).unwrap();
-    assert_eq!((before.phase, after.phase), (Phase::Open, Phase::Open));
-    assert_eq!(after.window_segments, before.window_segments / 2);
+    assert_eq!((after.phase, after.window_segments), (Phase::Open, before / 2));
+}
+
+#[test]
+fn a_probe_of_which_the_next_ack_says_that_it_came_twice_counts_as_nothing() {
+    // And so does the ACK that a peer without reports of what came twice sends for it.
+    for next in [" <sack 9001:10001>", ""] {
+        let (mut lab, socket, before) = probed();
+        lab.send(&format!(". 1:0(0) ack 10001 win 65535{next}"));
+        lab.write(socket, 1000);
+        lab.take();
+        lab.wait(10);
+        lab.send(". 1:0(0) ack 11001 win 65535");
+        let after = lab.stack.info(lab.now, socket).unwrap();
+        assert!(after.window_segments >= before && after.threshold_segments.is_none(), "{next}");
+    }
+}
+
+#[test]
+fn a_probe_of_a_train_tells_nothing_of_the_round_trip() {
+    // Karn: the copy is the last segment of what left as one frame.
+    let device = Capabilities { max_train_bytes: 65_536, ..Capabilities::plain(Medium::Ip, 1500) };
+    let mut lab = Lab::with_device(Config { pacing: false, ..Config::default() }, device);
+    let socket = lab.accepted("mss 1000,sackOK");
+    let before = lab.stack.info(lab.now, socket).unwrap().round_trip;
+    lab.write(socket, 2000);
+    assert_eq!(lab.take(), ["P. 1:2001(2000) ack 1"]);
+    assert_eq!(lab.until_something().1, ["P. 1001:2001(1000) ack 1"]);
+    lab.wait(100);
+    lab.send(". 1:0(0) ack 2001 win 65535");
+    assert_eq!(lab.stack.info(lab.now, socket).unwrap().round_trip, before);
 }
 
 #[test]
@@ -148,6 +191,42 @@ fn a_timeout_sends_one_segment_and_doubles() {
     // What is acknowledged lets two more go: slow start.
     lab.send(". 1:0(0) ack 1001 win 65535");
     assert_eq!(lab.take(), [segment(1), "P. 2001:3001(1000) ack 1".to_owned()]);
+}
+
+#[test]
+fn a_timeout_in_a_recovery_does_not_cut_what_that_has_cut() {
+    // RFC 5681 §3.1: once in a window of data. tcp_enter_loss.
+    let (mut lab, socket) = open("mss 1000,sackOK");
+    lab.write(socket, 10_000);
+    lab.take();
+    lab.wait(10);
+    lab.send(". 1:0(0) ack 1 win 65535 <sack 1001:4001>");
+    assert_eq!(lab.take(), [segment(0)]);
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    assert_eq!((info.phase, info.threshold_segments), (Phase::Recovery, Some(5)));
+    // Nothing more is heard.
+    lab.until_something();
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    assert_eq!((info.phase, info.threshold_segments), (Phase::Loss, Some(5)));
+    // Nor does one behind a mark.
+    let mut lab =
+        Lab::new(Config { pacing: false, congestion: Algorithm::NewReno, ..Config::default() });
+    let listener = lab.listen();
+    lab.send("SEW 0:0(0) win 65535 <mss 1000,sackOK>");
+    lab.take();
+    lab.wait(10);
+    lab.send(". 1:0(0) ack 1 win 65535");
+    let socket = lab.stack.accept(listener).unwrap();
+    lab.write(socket, 10_000);
+    lab.take();
+    lab.wait(10);
+    lab.send(".E 1:0(0) ack 1001 win 65535");
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    assert_eq!((info.phase, info.threshold_segments), (Phase::Reduced, Some(5)));
+    while phase(&mut lab, socket) != Phase::Loss {
+        lab.until_something();
+    }
+    assert_eq!(lab.stack.info(lab.now, socket).unwrap().threshold_segments, Some(5));
 }
 
 #[test]

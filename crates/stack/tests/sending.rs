@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::Lab;
 use uncork_packet::{Capabilities, Medium};
-use uncork_stack::{Blocked, Config, SocketId, SocketOption};
+use uncork_stack::{Blocked, Config, Event, Ready, SocketId, SocketOption};
 
 const NOTHING: [&str; 0] = [];
 
@@ -34,6 +34,31 @@ fn no_segment_is_larger_than_the_peer_has_asked_for() {
     // Nor when it is sent again.
     let (_, again) = lab.until_something();
     assert_eq!(again, [". 1:501(500) ack 1"]);
+}
+
+#[test]
+fn a_peer_who_asks_for_tiny_segments_gets_small_ones() {
+    // CVE-2019-11479; tcp_min_snd_mss. Nor does a small window make them tiny (tcp_bound_to_half_wnd).
+    for (options, window, bytes) in [
+        ("mss 1", 65_535, 48),
+        ("mss 1,ts 5 0", 65_535, 36),
+        ("mss 1000", 30, 48),
+        ("mss 1000,ts 5 0", 30, 36),
+        ("mss 88", 65_535, 88),
+    ] {
+        let mut lab = lab();
+        let listener = lab.listen();
+        lab.send(&format!("S 0:0(0) win {window} <{options}>"));
+        lab.take();
+        let stamp = if options.contains("ts") { " <ts 6 0>" } else { "" };
+        lab.send(&format!(". 1:0(0) ack 1 win {window}{stamp}"));
+        let socket = lab.stack.accept(listener).unwrap();
+        assert_eq!(lab.stack.info(lab.now, socket).unwrap().segment_bytes, bytes, "{options}");
+        if window > 500 {
+            lab.write(socket, 1000);
+            assert!(lab.take()[0].starts_with(&format!(". 1:{}({bytes})", bytes + 1)));
+        }
+    }
 }
 
 #[test]
@@ -445,6 +470,24 @@ fn the_user_is_told_of_room_when_a_third_is_free_and_little_is_unsent() {
     // The train that is begun may still be filled, but nobody is told to.
     assert!(!lab.stack.is_writable(lab.now, socket));
     assert_eq!(lab.write(socket, 50_000), 8900);
+}
+
+#[test]
+fn who_waits_for_his_low_water_mark_is_told_when_what_he_gave_has_left() {
+    // tcp_check_space, behind tcp_push_pending_frames.
+    let mut lab = lab();
+    let socket = lab.accepted("mss 1000");
+    lab.stack.set_option(lab.now, socket, SocketOption::NotSentLowWater(Some(4000)));
+    assert_eq!(lab.write(socket, 100_000), 32_000);
+    assert_eq!(lab.take().len(), 10);
+    while lab.stack.poll_event().is_some() {}
+    lab.wait(10);
+    lab.send(". 1:0(0) ack 10001 win 65535");
+    assert_eq!(lab.stack.poll_event(), None, "22 segments were not sent");
+    assert_eq!(lab.take().len(), 20);
+    let event = lab.stack.poll_event();
+    assert_eq!(event, Some(Event::Socket(socket, Ready::WRITABLE)));
+    assert_eq!(lab.stack.poll_event(), None);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use uncork_packet::{Capabilities, Instant, Medium, Received};
 use uncork_stack::{
     Change, Config, ConnectError, ConnectionError, Event, Found, ListenError, ListenerId,
-    Listening, Mac, Ready, Stack, State,
+    Listening, Mac, Ready, SocketOption, Stack, State,
 };
 use uncork_wire::checksum::Sum;
 use uncork_wire::ethernet::{self, EtherType};
@@ -300,6 +300,30 @@ fn what_is_reset_has_gone_for_its_peer_before_its_user_lets_go_of_it() {
     host.stack.close(host.now, socket);
     assert_eq!(host.stack.poll_change(), Some(Change::Left { place: 0 }));
     assert_eq!(host.stack.poll_change(), None);
+}
+
+#[test]
+fn a_reset_for_who_does_not_answer_any_more_is_not_kept() {
+    let mut host = Host::new();
+    let listener = host.listens();
+    for ends in [Stack::abort, Stack::close] {
+        host.told(at(ROUTER));
+        host.segment(PORT, Flags::SYN, PEER_ISS, SeqNumber(0));
+        let first = host.take()[0].seq;
+        host.segment(PORT, Flags::ACK, PEER_ISS + 1, first + 1);
+        let socket = host.stack.accept(listener).unwrap();
+        host.stack.set_option(host.now, socket, SocketOption::Linger(Some(0)));
+        host.told(Found::Unreachable);
+        ends(&mut host.stack, host.now, socket);
+        host.stack.close(host.now, socket);
+        assert!(host.take().is_empty(), "nobody knows where to");
+        assert_eq!(host.stack.connection_count(), 1);
+        host.told(Found::Unreachable);
+        assert_eq!((host.stack.connection_count(), host.stack.is_quiet()), (0, true));
+        host.events();
+        host.wait(Duration::from_secs(5));
+        assert_eq!(host.asked(), [] as [IpAddr; 0], "and nobody asks any more");
+    }
 }
 
 #[test]

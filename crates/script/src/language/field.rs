@@ -27,11 +27,13 @@ const fn field(name: &'static str, at: usize, kind: Kind) -> Field {
 }
 
 /// Those that scripts ask for.
-const KNOWN: [Field; 9] = [
+const KNOWN: [Field; 11] = [
     // TCPI_OPT_ECN and TCPI_OPT_ECN_SEEN in tcpi_options.
     field("ecn", 5, Kind::Bit(3)),
     field("ecn_seen", 5, Kind::Bit(4)),
     field("delivery_rate_app_limited", 7, Kind::Bit(0)),
+    field("snd_ssthresh", 76, Kind::Word),
+    field("snd_cwnd", 80, Kind::Word),
     field("rcv_rtt", 92, Kind::Time(1)),
     field("delivered", 192, Kind::Word),
     field("delivered_ce", 196, Kind::Word),

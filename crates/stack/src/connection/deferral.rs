@@ -41,6 +41,12 @@ pub(super) enum Turn {
 }
 
 impl Deferral {
+    /// Of what begins with the ACK of a cookie: data is not waited for (cookie_v4_check), and how long it took nobody
+    /// knows, as what it echoes has options in its low bits.
+    pub(crate) fn of_cookie() -> Self {
+        Self { acknowledged: true, ..Self::default() }
+    }
+
     /// Until so many timeouts.
     pub(crate) fn set(&mut self, timeouts: u8) {
         self.timeouts = timeouts;

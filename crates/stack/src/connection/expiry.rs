@@ -62,7 +62,7 @@ impl Connection {
     /// A SYN or SYN-ACK leaves.
     pub(crate) fn start_handshake_timer(&mut self, cx: &Context) {
         self.recovery.progress_at = cx.now;
-        let deadline = cx.now + self.timeout(cx);
+        let deadline = self.within_user_timeout(cx.now + self.timeout(cx));
         self.timers.set_loss(LossTimer::Retransmit, deadline);
     }
 
@@ -180,7 +180,10 @@ impl Connection {
             self.sit_out(cx);
             return;
         }
-        if turn == Turn::Ordinary && self.is_given_up(cx, retries) {
+        // A handshake has both ends, whichever comes first (tcp_write_timeout).
+        if turn == Turn::Ordinary
+            && (self.is_given_up(cx, retries) || self.recovery.timeouts >= retries)
+        {
             self.finish(Cause::GiveUp, Some(ConnectionError::TimedOut), cx);
             return;
         }

@@ -215,7 +215,11 @@ impl Connection {
             application_limited: self.counts.delivery.is_limited(),
             receiver_round_trip: self.receiver.round_trip.known().as_duration(),
             saw_capable: self.counts.saw_capable,
-            window_scales: (self.peer.send_shift, self.peer.receive_shift),
+            window_scales: if self.peer.scales {
+                (self.peer.send_shift, self.peer.receive_shift)
+            } else {
+                (0, 0)
+            },
             receive_space_bytes: self.receive_space_bytes(),
             since_heard: cx.now.since(self.counts.last_heard),
             busy,

@@ -39,13 +39,14 @@ pub(crate) use deferral::Deferral;
 pub(crate) use fast_open::Fast;
 pub use fast_open::FastOpenFailure;
 pub use info::Info;
-pub(crate) use options::Options;
 pub use options::{KeepAlive, SocketOption};
+pub(crate) use options::{Options, receive_buffer_bytes};
 pub(crate) use peer::Offer;
 use peer::Peer;
 pub(crate) use receive::Reassembly;
 use receive::Receiver;
 use receive::ack_policy::AckPolicy;
+use receive::window::shift_for;
 pub use recovery::Phase;
 pub(crate) use recovery::{Bounds, List, Record};
 use recovery::{Recovery, Rtt};
@@ -73,6 +74,10 @@ pub(crate) const CORK_CEILING: Duration = Duration::from_millis(200);
 /// What Linux reckons for a segment's headers, shared info and sk_buff (tcp_sndbuf_expand).
 const HEADROOM_BYTES: u32 = 576;
 const SKB_BYTES: u32 = 256;
+
+/// Options and data of a full segment, however small a peer says that it is, or his window: who says less wants many
+/// packets for few octets (tcp_min_snd_mss, and 68 octets with headers in tcp_bound_to_half_wnd).
+const LEAST_SEGMENT_BYTES: u32 = 48;
 
 /// The way that its packets go.
 #[derive(Debug, Clone, Copy)]
@@ -291,7 +296,7 @@ impl Connection {
         if half > 0 {
             bytes = bytes.min(half);
         }
-        bytes.saturating_sub(stamps).max(8)
+        bytes.max(LEAST_SEGMENT_BYTES) - stamps
     }
 
     /// What this side's SYN says that its segments may have (RFC 9293 §3.7.1).
@@ -312,9 +317,12 @@ impl Connection {
         self.sender.flight.in_flight().saturating_sub(self.recovery.duplicates)
     }
 
-    /// The receive buffer at its largest.
-    pub(crate) fn most_receive_bytes(&self, cx: &Context) -> u32 {
-        self.options.receive_buffer_bytes.unwrap_or(cx.config.receive_buffer_bytes.1)
+    /// The shift of our windows: what a SYN has told holds for ever (RFC 7323 §2.2), whatever becomes of the buffer
+    /// meanwhile.
+    pub(crate) fn receive_shift(&self, cx: &Context) -> u8 {
+        let has_told = self.sender.nxt != self.sender.iss;
+        let most = self.options.receive_buffer_bytes.unwrap_or(cx.config.receive_buffer_bytes.1);
+        if has_told { self.peer.receive_shift } else { shift_for(most) }
     }
 
     /// How many bytes the send buffer may hold: twice the largest window there was, so that a full one can be refilled while it is
@@ -364,10 +372,7 @@ impl Connection {
         self.receiver.window = self.receiver.limit.min(u32::from(u16::MAX));
         self.owed.clear(Owed::SYN_ACK);
         self.recovery.progress_at = now;
-        // A cookie's peer is not waited for (cookie_v4_check).
-        self.deferral = Deferral::default();
-        // Nothing is known of the round trip, as if the SYN-ACK had been sent twice.
-        self.recovery.timeouts = 1;
+        self.deferral = Deferral::of_cookie();
     }
 
     /// Its numbers begin behind those of the connection that had its ends last (RFC 9293 §3.6.1), with as much between them as

@@ -94,6 +94,19 @@ const SEGMENT_BYTES: (u16, u16) = (88, 32_767);
 /// Nobody is asked more often whether he is there (TCP_KEEPIDLE and TCP_KEEPINTVL count in seconds).
 const LEAST_SILENCE: Duration = Duration::from_secs(1);
 
+/// The receive buffer of a connection that begins with these options, at first and at most, if `bytes` is what one has
+/// without.
+pub(crate) fn receive_buffer_bytes(options: &[SocketOption], bytes: (u32, u32)) -> (u32, u32) {
+    options.iter().fold(bytes, |(first, most), option| match *option {
+        SocketOption::ReceiveBuffer(bytes) => {
+            let bytes = bytes.clamp(BUFFER_BYTES.0, BUFFER_BYTES.1);
+            (bytes, bytes)
+        }
+        SocketOption::ReceiveAtLeast(bytes) => (first.max(bytes.min(BUFFER_BYTES.1)), most),
+        _ => (first, most),
+    })
+}
+
 impl Options {
     /// How long sent data may stay unacknowledged.
     pub(crate) fn user_timeout(&self) -> Option<Duration> {

@@ -268,6 +268,16 @@ impl Connection {
         room > 0 && room >= self.sender.queued_bytes() / 2
     }
 
+    /// Whether he who was refused room is to be told that there is some.
+    pub(crate) fn tell_of_room(&mut self, cx: &Context) -> bool {
+        let tells = self.user.wants_room && self.is_writable(cx);
+        if tells {
+            self.user.wants_room = false;
+            self.user.news |= Ready::WRITABLE;
+        }
+        tells
+    }
+
     /// Hands bytes over that have come, and forgets them unless it is a look only
     /// (RFC 9293 §3.10.3). Zero means that the peer has sent all it ever will.
     pub(crate) fn recv(

@@ -9,7 +9,8 @@ use uncork_wire::{Malformed, Protocol, SeqNumber, Unread, ipv4, ipv6};
 use super::Stack;
 use super::join::{Deferral, may_go_on};
 use crate::connection::arrival::{Outcome, Segment};
-use crate::connection::{Cause, ConnectionError, Offer, State};
+use crate::connection::receive::window::shift_for;
+use crate::connection::{Cause, ConnectionError, Offer, State, receive_buffer_bytes};
 use crate::demux::Tuple;
 use crate::event::Change;
 use crate::frame::Packet;
@@ -40,6 +41,11 @@ impl Stack {
         frame: &Received<'_>,
         incoming: &Incoming<'_>,
     ) -> Result<(), Unread> {
+        // A connection is between two: what is for many is nobody's (tcp_v4_rcv, PACKET_HOST; RFC 1122 §4.2.3.10).
+        if incoming.to_many {
+            self.shared.counters.not_for_us += 1;
+            return Ok(());
+        }
         let bytes = incoming.payload;
         if frame.trust == Trust::Unknown {
             let packet = Packet::new(incoming.source, incoming.destination, Protocol::TCP);
@@ -184,7 +190,11 @@ impl Stack {
         }
         match listener.room() {
             Room::None => self.shared.counters.listen_drops += 1,
-            Room::Cookie => self.answer_with_cookie(now, tuple, segment, incoming),
+            Room::Cookie => {
+                let bytes = self.shared.config.receive_buffer_bytes;
+                let bytes = receive_buffer_bytes(&listener.options, bytes);
+                self.answer_with_cookie(now, tuple, segment, bytes, incoming);
+            }
             Room::Free => {
                 let id = listener.id;
                 let options = listener.options.clone();
@@ -196,12 +206,14 @@ impl Stack {
         }
     }
 
-    /// Too many handshakes are under way: what there is to be remembered goes into the answer.
+    /// Too many handshakes are under way: what there is to be remembered goes into the answer. What that says of the
+    /// window does not, and is what the connection will have when it begins with the listener's options.
     fn answer_with_cookie(
         &mut self,
         now: Instant,
         tuple: &Tuple,
         segment: &Segment<'_>,
+        (receive_bytes, most_receive_bytes): (u32, u32),
         incoming: &Incoming<'_>,
     ) {
         let offer = Offer::of(&self.shared.config);
@@ -215,14 +227,15 @@ impl Stack {
             let stamp = (now.as_millis() as u32).wrapping_add(clock);
             (cookie::hide_options(stamp, offered, ecn), value)
         });
+        let shift = shift_for(most_receive_bytes);
         let options = OptionSet {
             mss: Some(self.announced_segment(tuple)),
-            window_scale: offered.window_scale.filter(|_| stamps.is_some()).map(|_| self.shift()),
+            window_scale: offered.window_scale.filter(|_| stamps.is_some()).map(|_| shift),
             sack_permitted: offered.sack_permitted && stamps.is_some(),
             timestamps: stamps,
             ..OptionSet::default()
         };
-        let window = self.shared.config.receive_buffer_bytes.0.min(u32::from(u16::MAX));
+        let window = receive_bytes.min(u32::from(u16::MAX));
         let fields = Fields {
             source_port: tuple.local_port,
             destination_port: tuple.remote_port,

@@ -7,7 +7,6 @@ use uncork_wire::tcp::{Flags, OptionSet};
 use super::Stack;
 use super::arrive::asks_for_ecn;
 use crate::connection::arrival::Segment;
-use crate::connection::receive::window::shift_for;
 use crate::connection::{Cause, Connection, Offer, Owed, Path, SocketOption};
 use crate::demux::Tuple;
 use crate::event::Change;
@@ -98,9 +97,5 @@ impl Stack {
         let headers = crate::frame::ip_header_bytes(tuple.is_ipv6()) + 20;
         let bytes = u32::from(self.interface.device.mtu).saturating_sub(headers);
         u16::try_from(bytes).unwrap_or(u16::MAX)
-    }
-
-    pub(super) fn shift(&self) -> u8 {
-        shift_for(self.shared.config.receive_buffer_bytes.1)
     }
 }

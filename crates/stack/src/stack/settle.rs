@@ -3,7 +3,7 @@
 use uncork_packet::Instant;
 
 use super::{News, Stack};
-use crate::connection::{Cause, Connection, ConnectionError, Fast, State};
+use crate::connection::{Cause, Connection, ConnectionError, Fast, Owed, State};
 use crate::event::Change;
 use crate::memory::{Queue, Slab};
 use crate::timer::{Entries, Entry};
@@ -50,11 +50,16 @@ impl Stack {
         }
     }
 
-    /// The same after a frame has left: it has no news, and is where it belongs in the queue.
+    /// The same after a frame has left: it is where it belongs in the queue, and has no news but that less is unsent
+    /// than the user's low water mark says (tcp_check_space, behind what an ACK lets out).
     pub(super) fn settle_sent(&mut self, place: u32) {
         let Some(connection) = self.connections.get_quietly(place) else { return };
         if connection.state == State::Closed {
             return self.settle_over(place);
+        }
+        let has_mark = connection.options.not_sent_low_water.is_some();
+        if has_mark && connection.tell_of_room(&self.shared) {
+            return self.settle(place);
         }
         let early = connection.timers.take_early();
         self.enter_timers(place, early);
@@ -129,10 +134,16 @@ impl Stack {
     /// Nobody answers to the address that this connection's packets go to.
     fn fail_unreachable(&mut self, place: u32, now: Instant) {
         let Some(connection) = self.connections.get_mut(place) else { return };
-        // One that is open goes on trying, and its user's patience decides (RFC 1122 §4.2.3.9).
-        if !connection.state.is_synchronised() {
-            let cx = self.shared.at(now);
-            connection.finish(Cause::GiveUp, Some(ConnectionError::Unreachable), cx);
+        match connection.state {
+            // All that is left of it is a reset, which is lost with whatever else waits for that address
+            // (arp_error_report).
+            State::Closed => connection.owed.clear(Owed::RESET),
+            // One that is open goes on trying, and its user's patience decides (RFC 1122 §4.2.3.9).
+            state if state.is_synchronised() => {}
+            _ => {
+                let cx = self.shared.at(now);
+                connection.finish(Cause::GiveUp, Some(ConnectionError::Unreachable), cx);
+            }
         }
         self.settle(place);
     }

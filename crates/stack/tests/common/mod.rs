@@ -45,6 +45,8 @@ pub struct Lab {
     /// Mark the next packet with ECN's bits.
     pub tos: u8,
     pub last_tos: u8,
+    /// The window of what has left last, as it is on the wire.
+    pub last_window: u16,
     pub last: Option<Transmit>,
     /// Milliseconds that the peer takes for its part of a handshake.
     pub round_trip: u64,
@@ -72,6 +74,7 @@ impl Lab {
             train: None,
             tos: 0,
             last_tos: 0,
+            last_window: 0,
             last: None,
             round_trip: 10,
             stamp: None,
@@ -185,6 +188,7 @@ impl Lab {
         }
         self.last_tos = ip.tos;
         let header = Header::read(tcp, tcp.len()).unwrap();
+        self.last_window = header.window();
         self.our_port = header.source_port();
         let flags = header.flags();
         if flags.has(Flags::SYN) {

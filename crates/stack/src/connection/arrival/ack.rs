@@ -24,7 +24,9 @@ struct News {
     delivered: Delivered,
     /// It acknowledges what was not acknowledged before.
     progress: bool,
-    /// It says nothing that was not known: a segment has arrived out of order (RFC 5681 §2).
+    /// It is alone and says what the last one has.
+    says_nothing: bool,
+    /// And something is out: a segment has arrived out of order (RFC 5681 §2).
     repeats: bool,
     /// Segments that the peer says it got twice (RFC 2883), and where they end.
     duplicates: u32,
@@ -78,10 +80,7 @@ impl Connection {
         if self.sender.is_fin_acknowledged() {
             self.on_fin_acknowledged(cx);
         }
-        if self.user.wants_room && self.is_writable(cx) {
-            self.user.wants_room = false;
-            self.user.news |= Ready::WRITABLE;
-        }
+        self.tell_of_room(cx);
         Ok(())
     }
 
@@ -142,11 +141,12 @@ impl Connection {
         let una = self.sender.una;
         let outstanding = !self.sender.flight.is_empty();
         let same_window = !self.update_window(segment, ack);
-        let bare = segment.len() == 0;
+        let says_nothing = ack == una && segment.len() == 0 && same_window;
         let mut news = News {
             progress: ack.after(una),
             marked: self.peer.ecn && segment.flags.has(Flags::ECE),
-            repeats: ack == una && outstanding && bare && same_window,
+            says_nothing,
+            repeats: says_nothing && outstanding,
             echo: segment.options.timestamps.map(|(_, echo)| echo).filter(|_| self.peer.stamps),
             ..News::default()
         };
@@ -361,8 +361,9 @@ impl Connection {
     }
 
     fn proves_unnecessary(&mut self, news: &News) -> bool {
+        let space = (self.sender.una, self.sender.nxt);
         let explained = news.duplicates > 0
-            && self.recovery.on_duplicate_report(news.duplicates, news.duplicates_end);
+            && self.recovery.on_duplicate_report(space, news.duplicates, news.duplicates_end);
         // Eifel: only in the phases in which something was sent again for a loss.
         let original = news.progress
             && self.recovery.is_recovering()
@@ -419,17 +420,25 @@ impl Connection {
         1
     }
 
-    /// What has become of a probe for the tail (RFC 8985 §7.4).
+    /// What has become of a probe for the tail (RFC 8985 §7.4.2, tcp_process_tlp_ack). An ACK of all that was out then
+    /// may be for the original: that both have come is told by the one for the copy, which follows, and that they have
+    /// not by one for what was sent later.
     fn judge_tail_probe(&mut self, news: &News) {
         let Some(probe) = self.recovery.probe else { return };
-        if self.sender.una.before(probe.end) {
+        let una = self.sender.una;
+        if una.before(probe.end) {
+            return;
+        }
+        // Both copies have arrived, or it was no copy: nothing was lost.
+        let tells_nothing = news.says_nothing && news.delivered.sacked_segments == 0;
+        if !probe.repeats || news.duplicates > 0 || una == probe.end && tells_nothing {
+            self.recovery.probe = None;
+            return;
+        }
+        if una == probe.end {
             return;
         }
         self.recovery.probe = None;
-        // Both copies have arrived, or it was no copy: nothing was lost.
-        if !probe.repeats || news.duplicates > 0 {
-            return;
-        }
         // The probe has repaired a loss that would have been noticed otherwise: it counts as one.
         let next = self.sender.nxt;
         if matches!(self.recovery.phase, Phase::Open | Phase::Disorder) {

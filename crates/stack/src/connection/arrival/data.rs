@@ -123,7 +123,7 @@ impl Connection {
 
     /// Whether data that is next in order has nothing to set off but an ACK.
     pub(crate) fn takes_plain_data(&self) -> bool {
-        self.state == State::Established && self.user.attached && !self.receiver.has_gaps()
+        self.state == State::Established && self.user.attached && self.receiver.is_plain()
     }
 
     /// Takes data that is next in order, of a segment that says nothing else that is new.
@@ -189,7 +189,7 @@ impl Connection {
         if segment.flags.has(Flags::FIN) {
             let seq = segment.seq + segment.data_bytes();
             if !seq.before(self.receiver.nxt) && !seq.after(self.receiver.window_end()) {
-                self.receiver.note_fin(seq);
+                self.receiver.note_fin(seq, &mut cx.pool);
             }
             if self.state == State::TimeWait {
                 self.enter_time_wait(cx);

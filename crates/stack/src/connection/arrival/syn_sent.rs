@@ -4,7 +4,6 @@ use uncork_wire::tcp::Flags;
 
 use super::{Outcome, Segment};
 use crate::connection::receive::ack_policy;
-use crate::connection::receive::window::shift_for;
 use crate::connection::timers::{LossTimer, Timer};
 use crate::connection::{Cause, Connection, ConnectionError, Offer, Owed};
 use crate::context::Context;
@@ -97,7 +96,7 @@ impl Connection {
     /// The peer's SYN tells where its numbers begin and what it knows.
     pub(crate) fn take_syn(&mut self, cx: &Context, segment: &Segment<'_>) {
         self.receiver.begin(segment.seq);
-        let shift = shift_for(self.most_receive_bytes(cx));
+        let shift = self.receive_shift(cx);
         let offered = self.peer.offer.of_these(segment.options);
         self.peer.agree(&offered, self.tuple.is_ipv6(), shift, cx.now);
         // The window of a SYN is not scaled (RFC 7323 §2.2).

@@ -156,6 +156,8 @@ impl Receiver {
             return Taken::InOrder;
         };
         let reached = gaps.advance(end);
+        // The FIN's number is among them, and is taken by itself.
+        let reached = self.fin.filter(|fin| reached.after(*fin)).unwrap_or(reached);
         self.buffer.extend((reached - self.nxt).unsigned_abs());
         self.nxt = reached;
         if gaps.is_empty()
@@ -197,9 +199,13 @@ impl Receiver {
         }
     }
 
-    /// The peer's FIN is at `seq`. One that contradicts what is known is not believed.
-    pub(crate) fn note_fin(&mut self, seq: SeqNumber) {
-        self.fin.get_or_insert(seq);
+    /// The peer's FIN is at `seq`. One that contradicts what is known is not believed. Ahead of its turn it is reported
+    /// as data is: senders that know only of whole segments whether they have come count it to the last one
+    /// (tcp_match_skb_to_sack).
+    pub(crate) fn note_fin(&mut self, seq: SeqNumber, pool: &mut Pool) {
+        if *self.fin.get_or_insert(seq) == seq && seq.after(self.nxt) {
+            self.gaps.get_or_insert_with(|| pool.take_reassembly()).insert(seq, seq + 1);
+        }
     }
 
     /// Whether the FIN's turn has come: takes it.
@@ -261,10 +267,11 @@ mod tests {
         let mut pool = Pool::new(1 << 20);
         let mut receiver = receiver();
         receiver.take(SeqNumber(1), b"b", &mut pool);
-        receiver.note_fin(SeqNumber(2));
+        receiver.note_fin(SeqNumber(2), &mut pool);
         assert!(!receiver.take_fin());
         receiver.take(SeqNumber(0), b"a", &mut pool);
-        assert!(receiver.take_fin() && receiver.is_finished());
+        assert_eq!((receiver.nxt, receiver.readable_bytes()), (SeqNumber(2), 2));
+        assert!(receiver.take_fin() && receiver.is_finished() && !receiver.has_gaps());
         assert_eq!(receiver.nxt, SeqNumber(3));
     }
 }

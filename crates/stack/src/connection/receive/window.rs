@@ -50,9 +50,14 @@ impl Receiver {
         let free = self.limit.saturating_sub(self.readable_bytes());
         let silly = free < self.limit / 2 && (free < segment_bytes || free < self.limit / 16);
         let offered = if silly { 0 } else { free };
-        // The shift cuts off what is less than a unit; the right edge must not move left for it.
-        let round_up = left.saturating_add((1 << shift) - 1);
-        let offered = (offered.max(round_up) >> shift) << shift;
+        // The shift cuts off what is less than a unit; the right edge must not move left for it. It may, by less than
+        // a unit, where it has moved right so often that there is no room for more (RFC 7323 §2.4): who sends a few
+        // octets at a time would fill a window that never closes (tcp_try_rmem_schedule drops what comes then).
+        let rest = (1 << shift) - 1;
+        let rounded = left.saturating_add(rest) & !rest;
+        let fits = rounded.saturating_add(self.readable_bytes()) <= self.limit + rest + 1;
+        let kept = if fits { rounded } else { left & !rest };
+        let offered = kept.max(offered & !rest);
         offered.min(u32::from(u16::MAX) << shift)
     }
 
@@ -126,6 +131,27 @@ mod tests {
         let mut receiver = receiver(65_536);
         receiver.take(SeqNumber(1), &[0; 1], &mut pool);
         assert_eq!(receiver.window_to_offer(1460, 7), 65_536);
+    }
+
+    #[test]
+    fn a_window_that_is_rounded_up_again_and_again_does_not_outgrow_the_buffer() {
+        let mut pool = Pool::new(0);
+        for most_bytes in [1, 100, 1460] {
+            let mut receiver = receiver(65_536);
+            // Whoever leaves an octet of it has it rounded up with each ACK.
+            for _ in 0..200_000 {
+                let bytes = receiver.window_left().saturating_sub(1).min(most_bytes);
+                receiver.take(receiver.nxt, &vec![0; bytes as usize], &mut pool);
+                receiver.window = receiver.window_to_offer(1460, 7);
+                receiver.acknowledged = receiver.nxt;
+                let kept = receiver.readable_bytes() + receiver.window_left();
+                assert!(kept <= 65_536 + 128, "{kept}");
+            }
+            assert!(receiver.readable_bytes() > 65_000 && receiver.window <= 128);
+            // And whoever reads has all of it again.
+            receiver.consume(receiver.readable_bytes(), &mut pool);
+            assert_eq!(receiver.window_to_offer(1460, 7), 65_536);
+        }
     }
 
     #[test]

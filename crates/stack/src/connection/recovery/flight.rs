@@ -340,9 +340,11 @@ impl Flight {
     /// before.
     fn split(&mut self, index: usize, at: SeqNumber, mss: u32) -> bool {
         let Some(record) = self.records.get_mut(index) else { return false };
+        // A FIN may make the last one longer by an octet.
+        let most = record.segments.saturating_sub(1);
         let segments = (at - record.seq).unsigned_abs() / mss.max(1);
-        let Ok(segments) = u16::try_from(segments) else { return false };
-        if segments == 0 || segments >= record.segments {
+        let segments = u16::try_from(segments).unwrap_or(u16::MAX).min(most);
+        if segments == 0 {
             return false;
         }
         let mut second = *record;
@@ -443,9 +445,12 @@ impl Flight {
         self.records.from(from).find(|record| record.wants_retransmission())
     }
 
-    /// What begins at `seq` was sent again, as far as `segments` go.
+    /// What begins at `seq` was sent again, as far as `segments` go: a probe has the end of a train only.
     pub(crate) fn retransmitted(&mut self, seq: SeqNumber, segments: u16, mss: u32, now: Instant) {
-        let index = self.records.partition_point(|record| record.seq.before(seq));
+        let mut index = self.records.partition_point(|record| !record.end.after(seq));
+        if self.records.get(index).is_some_and(|record| record.seq.before(seq)) {
+            index += usize::from(self.split(index, seq, mss));
+        }
         let Some(&record) = self.records.get(index) else { return };
         if segments < record.segments {
             self.split(index, seq + u32::from(segments) * mss, mss);
@@ -516,7 +521,8 @@ mod tests {
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            3 => (1u16..20, 1u32..=MSS).prop_map(|(segments, last)| Step::Send(segments, last)),
+            // A FIN makes it longer.
+            3 => (1u16..20, 1u32..=MSS + 1).prop_map(|(segments, last)| Step::Send(segments, last)),
             3 => (0u32..6000, 1u32..900).prop_map(|(at, bytes)| Step::Sack(at, bytes)),
             2 => (0u32..900).prop_map(Step::Ack),
             1 => (0u32..3000).prop_map(Step::Lose),
@@ -614,6 +620,36 @@ mod tests {
             assert_eq!(lost, Some(SeqNumber(begin)));
             flight.retransmitted(SeqNumber(begin), 1, MSS, Instant::ZERO);
         }
+    }
+
+    #[test]
+    fn the_end_of_a_train_that_is_sent_again_is_ambiguous_and_the_rest_is_not() {
+        let mut pool = Pool::new(0);
+        let mut flight = Flight::default();
+        let first = Instant::ZERO;
+        flight.push((SeqNumber(0), SeqNumber(950)), 10, (first, first), &mut pool);
+        let again = Instant::from_millis(30);
+        flight.retransmitted(SeqNumber(900), 1, MSS, again);
+        flight.check();
+        let records = flight.records().map(|one| (one.seq.0, one.sent_at, one.is_ambiguous()));
+        assert_eq!(records.collect::<Vec<_>>(), [(0, first, false), (900, again, true)]);
+        assert_eq!((flight.in_flight(), flight.retransmitted_segments()), (10, 0));
+    }
+
+    #[test]
+    fn a_fin_that_makes_the_last_segment_longer_is_left_as_one_segment() {
+        let mut pool = Pool::new(0);
+        let mut flight = Flight::default();
+        let end = SeqNumber(3 * MSS + 1);
+        flight.push((SeqNumber(0), end), 3, (Instant::ZERO, Instant::ZERO), &mut pool);
+        let mut news = Delivered::default();
+        flight.sack((SeqNumber(MSS), SeqNumber(3 * MSS)), MSS, &mut news, |_| ());
+        assert_eq!(news.sacked_segments, 1, "of the last one only as a whole");
+        flight.acknowledge(SeqNumber(3 * MSS), MSS, &mut news, |_| ());
+        flight.check();
+        let left = flight.first().map(|left| (left.seq, left.end, left.segments));
+        assert_eq!(left, Some((SeqNumber(3 * MSS), end, 1)));
+        assert_eq!((flight.out_segments(), news.segments), (1, 2));
     }
 
     #[test]

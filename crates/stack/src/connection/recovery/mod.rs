@@ -153,7 +153,9 @@ impl Recovery {
         congestion: &mut Congestion,
         again: bool,
     ) {
-        if !self.is_recovering() || self.phase == Phase::Recovery && !again {
+        // What came before in the same window has cut it already, and left PRR's momentary one (tcp_enter_loss).
+        let calm = matches!(self.phase, Phase::Open | Phase::Disorder);
+        if calm || !self.point.after(una) {
             self.remember(una, congestion);
             congestion.on_congestion();
         }
@@ -192,10 +194,15 @@ impl Recovery {
         self.prr.on_sent(segments);
     }
 
-    /// The peer reports that it got `segments` twice, which end at `right`. Whether everything that was sent again has
-    /// been, so that the recovery was unnecessary (RFC 3708 §2).
-    pub(crate) fn on_duplicate_report(&mut self, segments: u32, right: SeqNumber) -> bool {
-        self.rack.duplicate_reported();
+    /// The peer reports that it got `segments` twice, which end at `right`, while SND.UNA and SND.NXT are these.
+    /// Whether everything that was sent again has been, so that the recovery was unnecessary (RFC 3708 §2).
+    pub(crate) fn on_duplicate_report(
+        &mut self,
+        (una, next): (SeqNumber, SeqNumber),
+        segments: u32,
+        right: SeqNumber,
+    ) -> bool {
+        self.rack.duplicate_reported(una, next);
         let Some(before) = &mut self.before else { return false };
         if before.first_stamp.is_none() || !right.after(before.una) {
             return false;

@@ -39,12 +39,15 @@ pub(crate) struct Rack {
     pub(crate) degree: u16,
     /// The present ACK has.
     counted: bool,
-    /// `forward` before the present ACK: what that tells of came in no order that is known.
-    forward_before: Option<SeqNumber>,
+    /// `forward` before the present ACK, if `started` was: what that tells of came in no order that is known.
+    forward_before: SeqNumber,
+    started_before: bool,
     /// Quarters of the shortest round trip that reordering may take (RACK.reo_wnd_mult).
     quarters: u8,
     /// Recoveries until that goes back to one.
     persistence: u8,
+    /// Where the round trip ends in which that was told last (RACK.dsack_round).
+    round: SeqNumber,
     /// Whether `sent_at` moved since losses were looked for.
     advanced: bool,
 }
@@ -53,7 +56,7 @@ impl Rack {
     /// An ACK is about to be read.
     pub(crate) fn begin_ack(&mut self) {
         self.counted = false;
-        self.forward_before = self.started.then_some(self.forward);
+        (self.forward_before, self.started_before) = (self.forward, self.started);
     }
 
     /// An original has arrived behind a later one.
@@ -62,7 +65,7 @@ impl Rack {
         if !std::mem::replace(&mut self.counted, true) {
             self.reorderings = self.reorderings.saturating_add(1);
         }
-        let forward = self.forward_before.unwrap_or(self.forward);
+        let forward = if self.started_before { self.forward_before } else { self.forward };
         let segments = (forward - record.seq).unsigned_abs().div_ceil(mss.max(1));
         self.degree = self.degree.max(u16::try_from(segments).unwrap_or(u16::MAX));
     }
@@ -80,7 +83,7 @@ impl Rack {
         if !self.started || record.end.after(self.forward) {
             self.forward = record.end;
         }
-        let behind = self.forward_before.is_some_and(|forward| !record.end.after(forward));
+        let behind = self.started_before && !record.end.after(self.forward_before);
         if behind && !record.is_ambiguous() {
             self.note_reordering(record, mss);
         }
@@ -114,8 +117,13 @@ impl Rack {
     }
 
     /// The peer says that it got something twice: what was thought lost was late. Wait longer, once a
-    /// round trip (step 4).
-    pub(crate) fn duplicate_reported(&mut self) {
+    /// round trip (step 4), which ends when what is out now has arrived.
+    pub(crate) fn duplicate_reported(&mut self, una: SeqNumber, next: SeqNumber) {
+        // One that has ended long ago may seem to be one to come.
+        if self.round.after(una) && !self.round.after(next) {
+            return;
+        }
+        self.round = next;
         self.quarters = self.quarters.saturating_add(1);
         self.persistence = PERSISTENCE;
     }
@@ -265,6 +273,21 @@ mod tests {
         path.sack(3, at(43));
         path.sack(4, at(43));
         assert_eq!(path.flight.lost_segments(), 0);
+    }
+
+    #[test]
+    fn what_came_twice_widens_the_window_once_a_round_trip() {
+        // RFC 8985 §6.2 step 4, tcp_rack_update_reo_wnd.
+        let mut rack = Rack::default();
+        for una in [100, 200, 300] {
+            rack.duplicate_reported(SeqNumber(una), SeqNumber(una + 500));
+        }
+        assert_eq!(rack.quarters, 1);
+        rack.duplicate_reported(SeqNumber(600), SeqNumber(900));
+        assert_eq!(rack.quarters, 2);
+        // 3 GiB later.
+        rack.duplicate_reported(SeqNumber(3 << 30), SeqNumber((3 << 30) + 500));
+        assert_eq!((rack.quarters, rack.persistence), (3, 16));
     }
 
     #[test]

@@ -213,7 +213,9 @@ impl Connection {
         let bytes = octets.min(segments * limits.mss);
         #[expect(clippy::cast_possible_truncation, reason = "fewer than the record has")]
         let segments = segments as u16;
-        Ok(DataPlan { seq: record.seq, bytes, segments, fin: false, again: true })
+        // Where segments have become longer meanwhile all of it may fit into fewer.
+        let fin = fin && bytes == octets;
+        Ok(DataPlan { seq: record.seq, bytes, segments, fin, again: true })
     }
 
     fn plan_new(&self, cx: &Context, unsent: u32, limits: &Limits) -> Result<DataPlan, Blocked> {

@@ -5,7 +5,6 @@ use uncork_wire::tcp::{Fields, Flags, OptionSet, SackBlocks};
 use uncork_wire::{Protocol, SeqNumber};
 
 use super::decision::{Action, Blocked, DataPlan};
-use crate::connection::receive::window::shift_for;
 use crate::connection::recovery::Probe;
 use crate::connection::timers::Timer;
 use crate::connection::{Connection, Offer, Owed};
@@ -129,12 +128,14 @@ impl Connection {
     fn make_syn(&mut self, cx: &mut Context, answers: bool) -> Segment {
         self.owed.clear(if answers { Owed::SYN_ACK } else { Owed::SYN });
         let mss = u16::try_from(self.announced_segment_bytes()).unwrap_or(u16::MAX);
-        let shift = shift_for(self.most_receive_bytes(cx));
+        if !answers {
+            self.peer.receive_shift = self.receive_shift(cx);
+        }
         let offer = self.peer.offer;
         let mut options = OptionSet {
             mss: Some(mss),
             window_scale: (if answers { self.peer.scales } else { offer.has(Offer::SCALES) })
-                .then_some(shift),
+                .then_some(self.peer.receive_shift),
             sack_permitted: if answers { self.peer.sacks } else { offer.has(Offer::SACKS) },
             timestamps: (if answers { self.peer.stamps } else { offer.has(Offer::STAMPS) })
                 .then(|| (self.peer.stamp(cx.now), if answers { self.peer.recent } else { 0 })),
