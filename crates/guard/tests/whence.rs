@@ -78,7 +78,7 @@ fn syn(mac: Mac, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
             header.emit(&mut frame[14..]);
             (EtherType::IPV6, frame)
         }
-        _ => panic!("{from} and {to} are of two versions"),
+        _ => unreachable!("{from} and {to} are of two versions"),
     };
     let source = Mac([2, 0, 0, 0, 0, 9]);
     ethernet::Header { destination: mac, source, ethertype }.emit(&mut frame);
