@@ -4,18 +4,22 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use common::engines::{Engines, engine};
-use common::{KERNELS, LONG, Link, OURS, numbered, send, skipped};
+use common::{KERNELS, LONG, Link, OUR_MAC, OURS, far_port, numbered, send, skipped};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use uncork_bpf::owned::{Ours, Owned, Protocol, Queues, RedirectByQueue, Settings, Sharing};
+use uncork_bpf::owned::{
+    Ours, Owned, Protocol, Queues, RedirectByQueue, Settings, Sharing, Whence,
+};
 use uncork_driver::af_xdp::{self, Nature};
 use uncork_driver::{Beside, Door, Driver as _, af_packet};
-use uncork_wire::ethernet::Mac;
+use uncork_wire::ethernet::{self, EtherType, Mac};
+use uncork_wire::tcp::{Fields, Flags, OptionSet};
+use uncork_wire::{SeqNumber, ipv4};
 
 const PORT: u16 = 7000;
 const REMOTES: usize = 40;
@@ -64,7 +68,7 @@ impl Place {
         let mut opens = Engines::default();
         let engines = (1..=2).map(|number| open(&mut opens, &link, &owned, number)).collect();
         let members = [engine(1), engine(2)];
-        owned.share(Protocol::Udp, at(PORT), &members, Sharing::Shared).unwrap();
+        owned.share(Protocol::Udp, at(PORT), Whence::Anywhere, &members, Sharing::Shared).unwrap();
         let bind = || (0..REMOTES).map(|_| Ok(UdpSocket::bind((KERNELS, 0))?)).collect();
         let remotes = link.kernels.within(bind).unwrap();
         Self { link, owned, redirect, opens, engines, remotes, _alone: alone }
@@ -174,7 +178,7 @@ fn one_that_has_all_queues_gets_nothing_by_its_packet_socket() {
         return;
     }
     let mut place = Place::new("besideall");
-    place.owned.share(Protocol::Udp, at(PORT), &[engine(2)], Sharing::Alone).unwrap();
+    place.owned.own_as(engine(2), Ours::Port(Protocol::Udp, at(PORT))).unwrap();
     place.give(0, 2);
     place.give(1, 2);
     assert_eq!(place.send()[1].len(), REMOTES);
@@ -215,7 +219,7 @@ fn a_frame_of_a_queue_wakes_who_sleeps_since_before_it_came() {
         return;
     }
     let mut place = Place::new("besidewake");
-    place.owned.share(Protocol::Udp, at(PORT), &[engine(1)], Sharing::Alone).unwrap();
+    place.owned.own_as(engine(1), Ours::Port(Protocol::Udp, at(PORT))).unwrap();
     let [all, frames] = {
         let driver = &place.engines[0].0;
         let [all, frames] = [driver.wakes(), driver.wakes_for_frames()];
@@ -242,4 +246,78 @@ fn a_frame_of_a_queue_wakes_who_sleeps_since_before_it_came() {
     place.engines[0].0.receive(64, &mut |_| came += 1).unwrap();
     assert_eq!((came, place.redirected()), (1, [1, 0]));
     assert_eq!(woken(Duration::ZERO), [false, false]);
+}
+
+/// A SYN to our port.
+fn syn(source: Ipv4Addr, port: u16) -> Vec<u8> {
+    let mut frame = vec![0; 54];
+    ethernet::Header { destination: OUR_MAC, source: Mac([2; 6]), ethertype: EtherType::IPV4 }
+        .emit(&mut frame);
+    ipv4::Header::whole(uncork_wire::Protocol::TCP, source, OURS, 40).emit(&mut frame[14..]);
+    let fields = Fields {
+        source_port: port,
+        destination_port: PORT,
+        seq: SeqNumber(1),
+        ack: SeqNumber(0),
+        flags: Flags::SYN,
+        window: 1000,
+    };
+    let mut segment = [0; 60];
+    let bytes = fields.emit(&OptionSet::default(), &mut segment);
+    frame[34..].copy_from_slice(&segment[..bytes]);
+    frame
+}
+
+#[test]
+fn what_comes_by_another_device_or_from_this_host_is_the_kernels() {
+    if skipped("what_comes_by_another_device_or_from_this_host_is_the_kernels") {
+        return;
+    }
+    let mut place = Place::new("besidewhence");
+    // By a queue, and by none.
+    place.give(0, 1);
+    let device = place.link.ours.within(|| Ok(Nature::of("eth0")?.index)).unwrap();
+    let device = device.cast_unsigned();
+    let share = |owned: &Owned, device| {
+        let whence = Whence::Device(device);
+        owned.share(Protocol::Tcp, at(PORT), whence, &[engine(1)], Sharing::Shared).unwrap();
+    };
+    let other = Ipv4Addr::new(10, 91, 0, 9);
+    place.owned.host_has(other.into(), Whence::Device(device + 1)).unwrap();
+    place.owned.host_has(OURS.into(), Whence::Device(device)).unwrap();
+    let mut far = far_port(&place.link);
+    // Ports enough for both queues, each from as many addresses.
+    let mut came = |place: &mut Place, sources: &[Ipv4Addr]| {
+        let dropped = place.owned.dropped().unwrap();
+        for port in 4000..4000 + REMOTES as u16 {
+            for source in sources {
+                send(&mut far, &syn(*source, port), 1);
+            }
+        }
+        far.flush().unwrap();
+        let mut came = BTreeMap::new();
+        let end = Instant::now() + Duration::from_millis(300);
+        while Instant::now() < end {
+            let each = &mut |frame: uncork_packet::Received<'_>| {
+                let source: [u8; 4] = frame.bytes[26..30].try_into().unwrap();
+                *came.entry(Ipv4Addr::from(source)).or_default() += 1_usize;
+            };
+            place.engines[0].0.receive(64, each).unwrap();
+        }
+        (came, place.owned.dropped().unwrap() - dropped)
+    };
+    let all = [Ipv4Addr::LOCALHOST, OURS, other, Ipv4Addr::BROADCAST, KERNELS];
+    share(&place.owned, device);
+    let (seen, dropped) = came(&mut place, &all);
+    assert_eq!(seen, BTreeMap::from([(KERNELS, REMOTES)]));
+    // What comes by no queue is the engine's, too, and the kernel's copy of nothing else is taken away.
+    let [redirected, _] = place.redirected();
+    assert_eq!(redirected + dropped, REMOTES as u64);
+    assert!((1..REMOTES as u64).contains(&redirected), "{redirected}");
+    share(&place.owned, device + 1);
+    assert_eq!(came(&mut place, &all), (BTreeMap::new(), 0));
+    // Who says nothing of devices has all.
+    place.owned.own_as(engine(1), Ours::Port(Protocol::Tcp, at(PORT))).unwrap();
+    let (seen, _) = came(&mut place, &all);
+    assert_eq!(seen, all.into_iter().map(|source| (source, REMOTES)).collect());
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use common::engines::{Engines, attach, engine};
 use common::{KERNELS, LONG, Link, OURS, skipped};
-use uncork_bpf::owned::{Engine, Error, Ours, Owned, Protocol, Settings, Sharing};
+use uncork_bpf::owned::{Engine, Error, Ours, Owned, Protocol, Settings, Sharing, Whence};
 use uncork_driver::Driver as _;
 use uncork_driver::af_packet::Port;
 
@@ -34,6 +34,16 @@ fn open(label: &str, engines: u32) -> (Link, Owned, Vec<Port>) {
     }
     let owned = attach(&link.ours, owned, ports[0].index());
     (link, owned, ports)
+}
+
+/// From now on the port is these engines', for whoever comes to it.
+fn share(
+    owned: &Owned,
+    protocol: Protocol,
+    engines: &[Engine],
+    sharing: Sharing,
+) -> Result<(), Error> {
+    owned.share(protocol, at(PORT), Whence::Anywhere, engines, sharing)
 }
 
 /// How many datagrams of each remote port have come to each port, when they are so many in all.
@@ -96,7 +106,7 @@ fn a_shared_port_gives_each_connection_to_one_engine_and_always_the_same() {
     const REMOTES: usize = 60;
     let (link, owned, mut ports) = open("share", 3);
     let udp = Protocol::Udp;
-    owned.share(udp, at(PORT), &[engine(1), engine(2), engine(3)], Sharing::Shared).unwrap();
+    share(&owned, udp, &[engine(1), engine(2), engine(3)], Sharing::Shared).unwrap();
     let bind = || {
         (0..REMOTES).map(|_| Ok(UdpSocket::bind((KERNELS, 0))?)).collect::<anyhow::Result<Vec<_>>>()
     };
@@ -118,14 +128,14 @@ fn a_shared_port_gives_each_connection_to_one_engine_and_always_the_same() {
     let stays = *before[0].keys().next().unwrap();
     let remote = SocketAddr::from((KERNELS, stays));
     owned.own_as(engine(1), Ours::Connection(udp, at(PORT), remote)).unwrap();
-    owned.share(udp, at(PORT), &[engine(3), engine(2)], Sharing::Shared).unwrap();
+    share(&owned, udp, &[engine(3), engine(2)], Sharing::Shared).unwrap();
     send(1);
     let after = came(&mut ports, REMOTES);
     assert_eq!(after[0], BTreeMap::from([(stays, 1)]));
     assert_eq!(after[1].len() + after[2].len(), REMOTES - 1);
     assert!(after[1..].iter().all(|came| came.len() > 10), "{after:?}");
     // Nobody has it: it is the kernel's.
-    owned.share(udp, at(PORT), &[], Sharing::Shared).unwrap();
+    share(&owned, udp, &[], Sharing::Shared).unwrap();
     let refused = || {
         let socket = UdpSocket::bind((KERNELS, 0))?;
         socket.connect(at(PORT))?;
@@ -146,7 +156,7 @@ fn who_had_a_ports_connection_when_it_began_has_it_when_the_engines_change() {
     let (link, owned, mut ports) = open("begun", 3);
     let share = |engines: &[u32], sharing| {
         let engines: Vec<_> = engines.iter().copied().map(engine).collect();
-        owned.share(Protocol::Tcp, at(PORT), &engines, sharing).unwrap();
+        share(&owned, Protocol::Tcp, &engines, sharing).unwrap();
     };
     share(&[1, 2, 3], Sharing::Shared);
     for number in [2, 3] {
@@ -182,8 +192,8 @@ fn a_port_takes_so_many_engines_and_no_more() {
     }
     let owned = Owned::load(Settings { ethernet: true, neighbours: false }).unwrap();
     let engines: Vec<_> = (1..=65).map(engine).collect();
-    owned.share(Protocol::Tcp, at(PORT), &engines[..Engine::MOST], Sharing::Shared).unwrap();
-    let error = owned.share(Protocol::Tcp, at(PORT), &engines, Sharing::Shared).unwrap_err();
+    share(&owned, Protocol::Tcp, &engines[..Engine::MOST], Sharing::Shared).unwrap();
+    let error = share(&owned, Protocol::Tcp, &engines, Sharing::Shared).unwrap_err();
     assert!(matches!(error, Error::Full), "{error}");
 }
 

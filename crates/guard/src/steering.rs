@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use uncork_bpf::owned::{
     self, Answering, Engine, Ours, Owned, Programs, Protocol, Queues, RedirectByQueue, Sharing,
+    Whence,
 };
 use uncork_guardian::Device;
 use uncork_sockdiag::{Name, SockDiag};
@@ -32,6 +33,8 @@ pub(crate) struct Steering {
     owned: Owned,
     /// Addresses of the devices, with the number of theirs.
     addresses: HashMap<IpAddr, u32>,
+    /// Those of them that several devices have.
+    several: HashSet<IpAddr>,
     kernel: SockDiag,
     members: HashMap<SocketAddr, Vec<Engine>>,
     /// Connections that are entered as the kernel's, and since when.
@@ -62,17 +65,24 @@ impl Steering {
     pub(crate) fn attach(devices: &[Device]) -> Result<Self, Error> {
         // The stack asks the kernel for its neighbours.
         let mut owned = Owned::load(owned::Settings { ethernet: true, neighbours: false })?;
-        let mut addresses = HashMap::new();
+        let (mut addresses, mut several) = (HashMap::new(), HashSet::new());
         for device in devices {
             owned.attach(device.index)?;
+            let number = device.index.cast_unsigned();
             for address in &device.addresses {
-                addresses.insert(address.ip, device.index.cast_unsigned());
+                if addresses.insert(address.ip, number).is_some_and(|other| other != number) {
+                    several.insert(address.ip);
+                }
             }
         }
         let kernel = SockDiag::open().map_err(Error::system("ask the kernel about its sockets"))?;
         let (members, kept, pinned) = (HashMap::new(), HashMap::new(), HashMap::new());
         let settling = Vec::new();
-        Ok(Self { owned, addresses, kernel, members, kept, pinned, settling })
+        let steering = Self { owned, addresses, several, kernel, members, kept, pinned, settling };
+        for ip in steering.addresses.keys() {
+            steering.owned.host_has(*ip, steering.whence(*ip))?;
+        }
+        Ok(steering)
     }
 
     /// Whether what keeps the kernel from a stack's packets is still on this device.
@@ -110,6 +120,12 @@ impl Steering {
         self.addresses.get(&address).copied()
     }
 
+    /// Whence that has to come which comes to an address: by another device than its own it is the kernel's.
+    fn whence(&self, address: IpAddr) -> Whence {
+        let device = self.device_of(address).filter(|_| !self.several.contains(&address));
+        device.map_or(Whence::Outside, Whence::Device)
+    }
+
     /// The places that an address and a port mean; of an unspecified address, on all of the devices.
     pub(crate) fn places(&self, local: SocketAddr, both_versions: bool) -> Vec<SocketAddr> {
         let meant = |ip: &IpAddr| {
@@ -135,8 +151,9 @@ impl Steering {
         others: &[&Session],
     ) -> Result<(), String> {
         // What there is stays whose it is. Once more afterwards for what comes in between. Where there are members the
-        // kernel has got nothing since they came but what was given to it, and is not asked: it goes through all that it
-        // has, which takes as long as it takes to be asked for by everybody else who waits.
+        // kernel has got nothing since they came but what was given to it, or comes by another device and is its own whoever
+        // they are. It is not asked: it goes through all that it has, which takes as long as it takes to be asked for by
+        // everybody else who waits.
         let is_new = |place: &&SocketAddr| !self.members.contains_key(place);
         let new: Vec<_> = places.iter().filter(is_new).copied().collect();
         self.keep_kernels(&new)?;
@@ -145,9 +162,11 @@ impl Steering {
             let stands = self.owned.stand(Protocol::Tcp, *place, engine, true);
             stands.map_err(|error| error.to_string())?;
             self.announce(place)?;
+            let whence = self.whence(place.ip());
             let members = self.members.entry(*place).or_default();
             members.push(engine);
-            if let Err(error) = self.owned.share(Protocol::Tcp, *place, members, Sharing::Changed) {
+            let told = self.owned.share(Protocol::Tcp, *place, whence, members, Sharing::Changed);
+            if let Err(error) = told {
                 members.pop();
                 return Err(error.to_string());
             }
@@ -170,12 +189,13 @@ impl Steering {
             self.announce(place)?;
             // What is left there does no harm: the number of an engine does not come again.
             let _ = self.owned.stand(Protocol::Tcp, *place, engine, false);
+            let whence = self.whence(place.ip());
             let members = self.members.entry(*place).or_default();
             members.retain(|member| *member != engine);
             // The last one ends what it has begun, unless it is dead.
             let is_over = members.is_empty() && !lives;
             let sharing = if is_over { Sharing::Alone } else { Sharing::Changed };
-            let told = self.owned.share(Protocol::Tcp, *place, members, sharing);
+            let told = self.owned.share(Protocol::Tcp, *place, whence, members, sharing);
             if members.is_empty() {
                 self.members.remove(place);
             }
@@ -192,7 +212,13 @@ impl Steering {
         if members.is_empty() {
             return Ok(());
         }
-        let told = self.owned.share(Protocol::Tcp, *place, members, Sharing::Changed);
+        self.share(place, members, Sharing::Changed)
+    }
+
+    /// Says whose a place is, whose members were changed before.
+    fn share(&self, place: &SocketAddr, members: &[Engine], now: Sharing) -> Result<(), String> {
+        let whence = self.whence(place.ip());
+        let told = self.owned.share(Protocol::Tcp, *place, whence, members, now);
         told.map_err(|error| error.to_string())
     }
 
@@ -226,8 +252,7 @@ impl Steering {
         let same: Vec<_> = places.iter().filter(|place| !changed(place)).collect();
         for place in same {
             let members = self.members.get(place).map_or(&[][..], Vec::as_slice);
-            let told = self.owned.share(Protocol::Tcp, *place, members, Sharing::Shared);
-            told.map_err(|error| error.to_string())?;
+            self.share(place, members, Sharing::Shared)?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use uncork_packet::{Capabilities, Instant, Medium, Received};
+use uncork_packet::{Capabilities, Instant, Medium, Received, Trust};
 use uncork_stack::{
     Change, Config, ConnectError, ConnectionError, Event, Found, ListenError, ListenerId,
     Listening, Mac, Ready, SocketOption, Stack, State,
@@ -519,5 +519,70 @@ fn the_nearest_listener_takes_all() {
         assert_eq!(host.stack.accept_waiting(ids[nearest]), 5, "{}", places[nearest]);
         host.stack.close_listener(host.now, ids[nearest]);
         host.take();
+    }
+}
+
+/// Whether a SYN that says that it is from there opens a connection, on addresses that are the kernel's, too, or not.
+fn opens(shares_addresses: bool, source: &str) -> bool {
+    let config = Config { shares_addresses, ..Config::default() };
+    let device = Capabilities::plain(Medium::Ethernet, 1500);
+    let mut stack = Stack::new(config, device, MAC, [1; 32]);
+    for address in ["10.0.0.1/24", "10.0.0.7/24", "fd00::1/64", "fd00::7/64"] {
+        stack.add_address(address.parse().unwrap());
+    }
+    stack.listen("[::]:80".parse().unwrap(), 5).unwrap();
+    let fields = Fields {
+        source_port: PEER_PORT,
+        destination_port: PORT,
+        seq: PEER_ISS,
+        ack: SeqNumber(0),
+        flags: Flags::SYN,
+        window: 60_000,
+    };
+    let mut segment = vec![0; 60];
+    let bytes = fields.emit(&OptionSet::default(), &mut segment);
+    let (ethertype, mut frame) = match source.parse().unwrap() {
+        IpAddr::V4(source) => {
+            let mut frame = vec![0; 34];
+            let total = u16::try_from(20 + bytes).unwrap();
+            ipv4::Header::whole(Protocol::TCP, source, OURS, total).emit(&mut frame[14..]);
+            (EtherType::IPV4, frame)
+        }
+        IpAddr::V6(source) => {
+            let mut frame = vec![0; 54];
+            let header = ipv6::Header {
+                traffic_class: 0,
+                flow_label: 0,
+                payload_bytes: u16::try_from(bytes).unwrap(),
+                next_header: Protocol::TCP,
+                hop_limit: 64,
+                source,
+                destination: "fd00::1".parse().unwrap(),
+            };
+            header.emit(&mut frame[14..]);
+            (EtherType::IPV6, frame)
+        }
+    };
+    ethernet::Header { destination: MAC, source: ROUTER, ethertype }.emit(&mut frame);
+    frame.extend(&segment[..bytes]);
+    let received = Received { trust: Trust::Good, ..Received::plain(&frame) };
+    stack.handle_frame(Instant::from_millis(1000), &received);
+    stack.counters().passive_opens == 1
+}
+
+#[test]
+fn nobody_is_served_over_a_wire_as_one_who_is_on_the_host_itself() {
+    for source in ["192.0.2.9", "10.0.0.2", "128.0.0.1", "2001:db8::9", "fd00::2", "fe80::1"] {
+        assert!(opens(true, source), "{source}");
+    }
+    let martians =
+        ["127.0.0.1", "127.255.0.9", "0.0.0.0", "0.1.2.3", "224.0.0.1", "255.255.255.255"];
+    for source in martians.into_iter().chain(["::", "::1", "ff02::1", "::ffff:127.0.0.1"]) {
+        assert!(!opens(true, source), "{source}");
+    }
+    for ours in ["10.0.0.1", "10.0.0.7", "fd00::1", "fd00::7"] {
+        assert!(!opens(true, ours), "{ours}");
+        // On addresses of its own a stack may be all that there is, and speak with itself.
+        assert!(opens(false, ours), "{ours}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::{Engine, Protocol, Seat, Settings, Sharing};
+use super::{Engine, Protocol, Seat, Settings, Sharing, Whence};
 
 /// An address as the programs see it: IPv4's are mapped into IPv6, and what is unspecified is all
 /// zeros in both.
@@ -93,11 +93,15 @@ pub(super) fn seat_value(seat: Seat, place: u32) -> [u8; 12] {
 }
 
 /// `struct members` of `owned/maps.h`; nothing if they are too many.
-pub(super) fn members(engines: &[Engine], sharing: Sharing) -> Option<[u8; 8 + 4 * Engine::MOST]> {
-    let mut value = [0; 8 + 4 * Engine::MOST];
+pub(super) fn members(
+    whence: Whence,
+    engines: &[Engine],
+    sharing: Sharing,
+) -> Option<[u8; 12 + 4 * Engine::MOST]> {
+    let mut value = [0; 12 + 4 * Engine::MOST];
     let count = u32::try_from(engines.len()).ok().filter(|_| engines.len() <= Engine::MOST)?;
-    let numbers =
-        [count, sharing as u32].into_iter().chain(engines.iter().map(|engine| engine.0.get()));
+    let numbers = [count, sharing as u32, whence.device()];
+    let numbers = numbers.into_iter().chain(engines.iter().map(|engine| engine.0.get()));
     for (place, number) in value.chunks_exact_mut(4).zip(numbers) {
         place.copy_from_slice(&number.to_ne_bytes());
     }
@@ -117,7 +121,15 @@ mod tests {
 
     #[test]
     fn a_port_has_no_more_engines_than_the_kernel_looks_at() {
-        assert!(members(&[Engine::ONLY; Engine::MOST], Sharing::Alone).is_some());
-        assert!(members(&[Engine::ONLY; Engine::MOST + 1], Sharing::Alone).is_none());
+        let of = |engines: &[Engine]| members(Whence::Anywhere, engines, Sharing::Alone);
+        assert!(of(&[Engine::ONLY; Engine::MOST]).is_some());
+        assert!(of(&[Engine::ONLY; Engine::MOST + 1]).is_none());
+    }
+
+    #[test]
+    fn the_device_stands_between_what_is_to_be_expected_and_the_engines() {
+        let value = members(Whence::Device(7), &[Engine::ONLY], Sharing::Shared).unwrap();
+        let words = value.chunks_exact(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap()));
+        assert_eq!(words.take(5).collect::<Vec<_>>(), [1, 1, 7, 1, 0]);
     }
 }

@@ -18,6 +18,9 @@
 //! of its ring what is not the stack's. Fragments behind the first have no ports: only an owned address
 //! takes them.
 //!
+//! A port may be a stack's for what comes by one device only, and from where others can be ([`Whence`]): with several devices
+//! each has a stack that knows that one's addresses, and what the kernel takes in by another one, or drops as nobody's, is the kernel's.
+//!
 //! A connection may be the kernel's although its port is not ([`Owned::keep`]): those that were there before.
 //! And there may be several stacks, each an [`Engine`] with a packet socket: of a
 //! port that several have ([`Owned::share`]), each connection goes to one of them, the same as long as they are
@@ -57,7 +60,7 @@ const CHOOSE: &str = "choose_engine";
 const TAKE_CHOSEN: &str = "take_chosen";
 
 /// Maps that all filters share.
-const MAPS: [&str; 10] = [
+const MAPS: [&str; 11] = [
     "addresses",
     "listeners",
     "connections",
@@ -68,6 +71,7 @@ const MAPS: [&str; 10] = [
     COUNTS,
     "seats",
     "choices",
+    "hosts",
 ];
 
 /// The map with the futex of who answers for the others.
@@ -126,6 +130,29 @@ pub enum Sharing {
     Changed = 2,
 }
 
+/// Whence that has to come which comes to a port, or it is the kernel's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whence {
+    /// By any device, and from any address.
+    Anywhere,
+    /// By any device, as several have the port's address; what opens a connection of TCP from an address that others
+    /// can have: no loopback, none that is unspecified or a group's, none of the host's own ([`Owned::host_has`]).
+    Outside,
+    /// The same by the device of this number, which has the port's address: the stacks on others do not know it.
+    Device(u32),
+}
+
+impl Whence {
+    /// In place of a device's number (`owned/maps.h`).
+    fn device(self) -> u32 {
+        match self {
+            Self::Anywhere => 0,
+            Self::Outside => u32::MAX,
+            Self::Device(number) => number,
+        }
+    }
+}
+
 /// Something that is the stack's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ours {
@@ -175,8 +202,8 @@ pub enum Error {
     NoXdp(i32),
     /// The table is full.
     #[error(
-        "the filter's table is full: it holds 1,024 addresses, 16,384 ports of 64 engines each, \
-         4,194,304 connections, 65,536 shares of ports"
+        "the filter's table is full: it holds 1,024 addresses, 16,384 of the host's own, 16,384 ports of \
+         64 engines each, 4,194,304 connections, 65,536 shares of ports"
     )]
     Full,
     /// Something else of the system's.
@@ -329,13 +356,26 @@ impl Owned {
     /// [`Error::Full`], or what the kernel says.
     pub fn own_as(&self, engine: Engine, what: Ours) -> Result<(), Error> {
         match what {
-            Ours::Port(protocol, local) => self.share(protocol, local, &[engine], Sharing::Alone),
+            Ours::Port(protocol, local) => {
+                self.share(protocol, local, Whence::Anywhere, &[engine], Sharing::Alone)
+            }
             _ => self.enter(what, &engine.0.get().to_ne_bytes()),
         }
     }
 
-    /// From now on connections to this port go to these engines, each to one of them; none: they are the
-    /// kernel's. What belongs to a connection of TCP that began before goes to whoever had the port then, as long
+    /// From now on this is an address of the host's own, on the device of this number, or on several: who says over a wire
+    /// that he comes from there is the kernel's to refuse ([`Whence`]).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Full`], or what the kernel says.
+    pub fn host_has(&self, address: IpAddr, whence: Whence) -> Result<(), Error> {
+        let device = whence.device().to_ne_bytes();
+        self.programs.maps()[10].update(&mapped(address), &device, MapFlags::ANY).map_err(full)
+    }
+
+    /// From now on connections to this port that come from there go to these engines, each to one of them; none: they are
+    /// the kernel's. What belongs to a connection of TCP that began before goes to whoever had the port then, as long
     /// as the engines are said to have changed.
     ///
     /// # Errors
@@ -345,6 +385,7 @@ impl Owned {
         &self,
         protocol: Protocol,
         local: SocketAddr,
+        whence: Whence,
         engines: &[Engine],
         sharing: Sharing,
     ) -> Result<(), Error> {
@@ -352,7 +393,7 @@ impl Owned {
         if engines.is_empty() && sharing != Sharing::Changed {
             return self.disown(port);
         }
-        self.enter(port, &members(engines, sharing).ok_or(Error::Full)?)
+        self.enter(port, &members(whence, engines, sharing).ok_or(Error::Full)?)
     }
 
     /// From now on this connection is the kernel's, whosever its port is, until it is disowned.
@@ -483,7 +524,9 @@ mod tests {
             let map = object.maps().find(|map| map.name() == name).unwrap();
             map.value_size() as usize
         };
-        assert_eq!(value_bytes("listeners"), members(&[], Sharing::Alone).unwrap().len());
+        let alone = members(Whence::Anywhere, &[], Sharing::Alone).unwrap();
+        assert_eq!(value_bytes("listeners"), alone.len());
+        assert_eq!((key_bytes("hosts"), value_bytes("hosts")), (16, 4));
         let seat = Seat(NonZeroU32::MIN);
         assert_eq!(value_bytes("seats"), layout::seat_value(seat, 0).len());
         assert_eq!(value_bytes(LIFE), link::LIFE_BYTES);

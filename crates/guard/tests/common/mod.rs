@@ -24,6 +24,16 @@ pub(crate) const OURS: &str = "10.93.0.1";
 pub(crate) const THEIRS: &str = "10.93.0.2";
 pub(crate) const OUR_V6: &str = "fd93::1";
 pub(crate) const THEIR_V6: &str = "fd93::2";
+/// Of our host's second device, and of the host behind it.
+pub(crate) const BESIDE: &str = "10.94.0.1";
+pub(crate) const THIRD: &str = "10.94.0.2";
+pub(crate) const BESIDE_V6: &str = "fd94::1";
+pub(crate) const THIRD_V6: &str = "fd94::2";
+/// Good for the link of either device only.
+pub(crate) const NEAR: &str = "fe80::93";
+pub(crate) const NEAR_BESIDE: &str = "fe80::94";
+/// Both of our host's devices have it.
+pub(crate) const SEVERAL: &str = "10.95.0.1";
 /// So long somebody waits for an answer that does not come.
 pub(crate) const SHORT: Duration = Duration::from_millis(200);
 pub(crate) const LONG: Duration = Duration::from_secs(20);
@@ -103,7 +113,39 @@ impl Link {
         (all, queues): (u32, Option<Share>),
     ) -> Self {
         let alone = alone();
-        let (ours, theirs) = hosts_with(label, all);
+        Self::between(hosts_with(label, all), alone, ports, instances, queues)
+    }
+
+    /// Our host has a second device, `eth1`, by which it is joined to a third one, which knows nobody else.
+    pub(crate) fn with_third(label: &str) -> (Self, Namespace) {
+        let alone = alone();
+        let (ours, theirs) = hosts(label);
+        let third = Namespace::new(&format!("{label}-h")).unwrap();
+        let pair = format!("link add eth1 type veth peer name eth0 netns {}", third.name());
+        ours.ip(&pair).unwrap();
+        let ends = [(&ours, "eth1", BESIDE, BESIDE_V6), (&third, "eth0", THIRD, THIRD_V6)];
+        for (host, device, v4, v6) in ends {
+            host.set(&format!("ipv6/conf/{device}/disable_ipv6"), 0).unwrap();
+            host.ip(&format!("address add {v4}/24 dev {device}")).unwrap();
+            host.ip(&format!("address add {v6}/64 dev {device} nodad")).unwrap();
+            host.ip(&format!("link set {device} up")).unwrap();
+        }
+        for (device, near) in [("eth0", NEAR), ("eth1", NEAR_BESIDE)] {
+            ours.ip(&format!("address add {SEVERAL}/32 dev {device}")).unwrap();
+            ours.ip(&format!("address add {near}/64 dev {device} nodad")).unwrap();
+        }
+        third.ip(&format!("route add default via {BESIDE}")).unwrap();
+        third.ip(&format!("-6 route add default via {BESIDE_V6}")).unwrap();
+        (Self::between((ours, theirs), alone, &[], 0, None), third)
+    }
+
+    fn between(
+        (ours, theirs): (Namespace, Namespace),
+        alone: MutexGuard<'static, ()>,
+        ports: &[u16],
+        instances: u32,
+        queues: Option<Share>,
+    ) -> Self {
         let first = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
         let (told, tells) = mpsc::channel();
         let (program, ports, name) = (first.id(), ports.to_vec(), ours.name().to_owned());
@@ -160,9 +202,14 @@ pub(crate) fn open(client: &mut Client) -> Port {
 
 /// What comes of connecting from the other host.
 pub(crate) fn knock(link: &Link, to: SocketAddr) -> Result<(), ErrorKind> {
+    knock_at(&link.theirs, to)
+}
+
+/// The same from any host.
+pub(crate) fn knock_at(host: &Namespace, to: SocketAddr) -> Result<(), ErrorKind> {
     let connect =
         move || Ok(TcpStream::connect_timeout(&to, SHORT).map(drop).map_err(|e| e.kind()));
-    link.theirs.within(connect).unwrap()
+    host.within(connect).unwrap()
 }
 
 /// Connects from these ports, all at once, and waits a little.

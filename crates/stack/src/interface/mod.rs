@@ -66,6 +66,14 @@ impl Interface {
         self.ours.contains(&address)
     }
 
+    /// Whether nobody on the link can have sent this: who is served as one who is on the host itself must be there
+    /// (fib_validate_source, ip_route_input_slow, ipv6_rcv).
+    pub(crate) fn is_martian(&self, source: Address) -> bool {
+        let (ip, ours) = (source.ip(), self.has(source));
+        let nobodys = source.as_v4().is_some_and(|ip| ip.octets()[0] == 0 || ip.is_broadcast());
+        ours || nobodys || ip.is_loopback() || ip.is_unspecified() || ip.is_multicast()
+    }
+
     /// Whoever a packet to `remote` is handed to on the link: himself, or the router of the longest
     /// prefix that fits. Where addresses are shared it is always himself: the kernel routes, and answers for
     /// whatever its tables say.

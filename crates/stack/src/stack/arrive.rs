@@ -188,6 +188,10 @@ impl Stack {
         if !segment.flags.has(Flags::SYN) || segment.flags.has(Flags::FIN) {
             return;
         }
+        // The kernel's filters keep it away where they are; nobody else checks it.
+        if self.interface.shared && self.interface.is_martian(tuple.remote_address) {
+            return;
+        }
         match listener.room() {
             Room::None => self.shared.counters.listen_drops += 1,
             Room::Cookie => {

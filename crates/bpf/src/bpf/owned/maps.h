@@ -5,6 +5,7 @@
 #pragma once
 
 #define ADDRESSES 1024
+#define HOSTS 16384
 #define LISTENERS 16384
 /* Memory is taken for those that there are. */
 #define CONNECTIONS (4 << 20)
@@ -19,6 +20,11 @@
 /* Engines of a port. */
 #define MEMBERS 64
 
+/* In place of a device's number, where the host's own addresses are not known: nothing is asked. */
+#define ANYWHERE 0
+/* Likewise: whichever it is, as several have the address. */
+#define OUTSIDE 0xffffffff
+
 /* Where a port may get other engines: whose each connection is, is written down when it begins. */
 #define SHARED 1
 /* The engines have changed a short while ago: what is written down counts. */
@@ -29,6 +35,8 @@ struct members {
 	__u32 count;
 	/* One of the above, or none: there will be no others. */
 	__u32 state;
+	/* Which has the address, or one of the above: what comes by another one is the kernel's. */
+	__u32 device;
 	__u32 engines[MEMBERS];
 };
 
@@ -78,6 +86,15 @@ struct {
 	__type(key, struct address);
 	__type(value, __u32);
 } addresses SEC(".maps");
+
+/* The host's own, each with the number of its device, or OUTSIDE: nobody comes from there over a wire. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, HOSTS);
+	__type(key, struct address);
+	__type(value, __u32);
+} hosts SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

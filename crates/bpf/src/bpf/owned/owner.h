@@ -125,6 +125,65 @@ static __always_inline bool is_orphaned(void)
 	return !his || his->futex & FUTEX_OWNER_DIED;
 }
 
+static __always_inline bool is_martian_v4(__u32 v4)
+{
+	__u32 net = v4 >> 24;
+
+	/* This host on this network, loopback, multicast (RFC 6890), limited broadcast. */
+	return net == 0 || net == 127 || net >> 4 == 14 || v4 == 0xffffffff;
+}
+
+static __always_inline bool is_martian_v6(const struct address *address)
+{
+	/* RFC 4291 2.7; below it are the unspecified one and loopback (2.5.2, 2.5.3). */
+	if (bpf_ntohl(address->words[0]) >> 24 == 0xff)
+		return true;
+	return !address->words[0] && !address->words[1] && !address->words[2] &&
+	       bpf_ntohl(address->words[3]) <= 1;
+}
+
+static __always_inline bool is_v4(const struct address *address)
+{
+	return !address->words[0] && !address->words[1] && address->words[2] == bpf_htonl(0xffff);
+}
+
+/* RFC 4291 2.5.6: another host may have the same one on another link. */
+static __always_inline bool is_of_link(const struct address *address)
+{
+	return bpf_ntohl(address->words[0]) >> 22 == 0xfe80 >> 6;
+}
+
+/*
+ * Whether nobody can have sent this over a wire: who is let in as one who is on the host itself would be let in. The kernel,
+ * whose it is then, drops it and counts it (fib_validate_source, ip_route_input_slow, ipv6_rcv).
+ */
+static __always_inline bool is_martian(const struct packet *packet)
+{
+	const __u32 *device;
+
+	if (is_v4(&packet->remote) ? is_martian_v4(bpf_ntohl(packet->remote.words[3]))
+				   : is_martian_v6(&packet->remote))
+		return true;
+	device = bpf_map_lookup_elem(&hosts, &packet->remote);
+	if (!device)
+		return false;
+	return !is_of_link(&packet->remote) || *device == OUTSIDE || *device == packet->device;
+}
+
+/*
+ * What is the kernel's although it comes to a port of engines'. What comes by another device than the address's, whose stack does
+ * not know the address: the kernel listens there, too, and takes it as ever. And beginnings from where nobody is; other segments
+ * from there find no connection.
+ */
+static __always_inline bool is_kernels(const struct members *members, const struct packet *packet)
+{
+	/* Of nearly all frames this compare is all that there is to it. */
+	if (members->device != packet->device && packet->device &&
+	    members->device != ANYWHERE && members->device != OUTSIDE)
+		return true;
+	return packet->is_first && members->device != ANYWHERE && is_martian(packet);
+}
+
 /* Whose a packet is: an engine's, or the kernel's; `mine` is the engine that who asks works for, or ANYONE. */
 static __always_inline __u32 owner(const struct packet *packet, enum changes changes, __u32 mine)
 {
@@ -155,7 +214,7 @@ static __always_inline __u32 owner(const struct packet *packet, enum changes cha
 	listener.port = packet->local_port;
 	listener.protocol = packet->protocol;
 	members = members_at(there, &listener);
-	if (!members)
+	if (!members || is_kernels(members, packet))
 		return KERNEL;
 	return member_for(members, packet, &listener, &connection, changes, mine);
 }

@@ -91,6 +91,8 @@ struct packet {
 	__u8 type;
 	/* Where TCP, UDP or ICMP begin. */
 	__u32 transport_at;
+	/* Number of the device by which it has come; 0 of one that an error quotes, which has come by none. */
+	__u32 device;
 };
 
 /* Headers are in the first of a frame's pieces, where they can be read without a call. */
@@ -230,6 +232,7 @@ static __always_inline bool read_packet(struct __sk_buff *skb, __u32 at, struct 
 
 	if (skb->vlan_present && (skb->vlan_tci & VLAN_NUMBER))
 		return false;
+	packet->device = skb->ifindex;
 	return read_ip(&frame, skb->protocol, at, packet);
 }
 

@@ -74,7 +74,7 @@ static __always_inline bool is_about_ours(const struct frame *frame, const struc
 static __always_inline bool is_for_engine(struct xdp_md *xdp)
 {
 	struct frame frame = { .xdp = xdp, .is_xdp = true };
-	struct packet packet = {};
+	struct packet packet = { .device = xdp->ingress_ifindex };
 	__be16 protocol;
 
 	/* One with a tag in it is of none of these protocols. */
@@ -95,7 +95,7 @@ static __always_inline bool is_for_engine(struct xdp_md *xdp)
 static __always_inline bool is_engines(struct xdp_md *xdp, __u32 engine)
 {
 	struct frame frame = { .xdp = xdp, .is_xdp = true };
-	struct packet packet = {};
+	struct packet packet = { .device = xdp->ingress_ifindex };
 	__be16 protocol;
 
 	if (!load(&frame, ETHERNET_BYTES - sizeof(protocol), &protocol, sizeof(protocol)))
