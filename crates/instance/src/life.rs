@@ -145,7 +145,7 @@ type Queues = Vec<(i32, Door)>;
 fn open(client: &mut Client, config: &Config, say: fn(&str)) -> Result<(Vec<Link>, Queues), Error> {
     let (mut links, mut queues, mut refused) = (Vec::new(), Vec::new(), None);
     for device in client.devices().to_vec() {
-        let (driver, its, mac) = match open_one(client, &device) {
+        let ((driver, its), mac) = match open_one(client, &device) {
             Ok(opened) => opened,
             // Down, perhaps, or deleted.
             Err(
@@ -172,16 +172,13 @@ fn open(client: &mut Client, config: &Config, say: fn(&str)) -> Result<(Vec<Link
     }
 }
 
-fn open_one(
-    client: &mut Client,
-    device: &Device,
-) -> Result<(Box<dyn Driver + Send>, Option<Door>, Mac), Error> {
+fn open_one(client: &mut Client, device: &Device) -> Result<(Opened, Mac), Error> {
     let handed = client.open(device.index)?;
     let mac = Mac(handed.description.mac());
     let failed =
         |error| Error::Device { device: device.name.clone(), error: io::Error::other(error) };
     let (driver, its) = driver(handed, client.has_queues()).map_err(failed)?;
-    Ok((driver, its, mac))
+    Ok(((driver, its), mac))
 }
 
 type Opened = (Box<dyn Driver + Send>, Option<Door>);
