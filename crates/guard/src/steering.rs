@@ -6,6 +6,7 @@
 //! the kernel's.
 
 use std::collections::{HashMap, HashSet};
+use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -79,8 +80,11 @@ impl Steering {
         let (members, kept, pinned) = (HashMap::new(), HashMap::new(), HashMap::new());
         let settling = Vec::new();
         let steering = Self { owned, addresses, several, kernel, members, kept, pinned, settling };
-        for ip in steering.addresses.keys() {
-            steering.owned.host_has(*ip, steering.whence(*ip))?;
+        let from_outside = if is_set("all", "accept_local") { &[] } else { devices };
+        for device in from_outside.iter().filter(|device| !is_set(&device.name, "accept_local")) {
+            for address in &device.addresses {
+                steering.owned.host_has(address.ip, steering.whence(address.ip))?;
+            }
         }
         Ok(steering)
     }
@@ -371,6 +375,12 @@ impl Steering {
         }
         Ok(())
     }
+}
+
+/// Whether the kernel is told so for this device, or for all: that what is from the host's own addresses may come by it, for one.
+fn is_set(device: &str, name: &str) -> bool {
+    let path = format!("/proc/sys/net/ipv4/conf/{device}/{name}");
+    fs::read_to_string(path).is_ok_and(|value| value.trim() != "0")
 }
 
 /// Whether the kernel has a connection with these ends, one in TIME-WAIT included.

@@ -67,11 +67,12 @@ impl Interface {
     }
 
     /// Whether nobody on the link can have sent this: who is served as one who is on the host itself must be there
-    /// (fib_validate_source, ip_route_input_slow, ipv6_rcv).
-    pub(crate) fn is_martian(&self, source: Address) -> bool {
-        let (ip, ours) = (source.ip(), self.has(source));
+    /// (ip_route_input_slow, ipv6_rcv). The host's own addresses may come from outside if it says so (accept_local), which
+    /// whoever lets frames in knows.
+    pub(crate) fn is_martian(source: Address) -> bool {
+        let ip = source.ip();
         let nobodys = source.as_v4().is_some_and(|ip| ip.octets()[0] == 0 || ip.is_broadcast());
-        ours || nobodys || ip.is_loopback() || ip.is_unspecified() || ip.is_multicast()
+        nobodys || ip.is_loopback() || ip.is_unspecified() || ip.is_multicast()
     }
 
     /// Whoever a packet to `remote` is handed to on the link: himself, or the router of the longest

@@ -14,6 +14,7 @@ use crate::connection::{Cause, ConnectionError, Offer, State, receive_buffer_byt
 use crate::demux::Tuple;
 use crate::event::Change;
 use crate::frame::Packet;
+use crate::interface::Interface;
 use crate::interface::arrival::{Complaint, Frame, Incoming};
 use crate::interface::reply::Reply;
 use crate::listener::{Room, cookie};
@@ -189,7 +190,7 @@ impl Stack {
             return;
         }
         // The kernel's filters keep it away where they are; nobody else checks it.
-        if self.interface.shared && self.interface.is_martian(tuple.remote_address) {
+        if self.interface.shared && Interface::is_martian(tuple.remote_address) {
             return;
         }
         match listener.room() {
