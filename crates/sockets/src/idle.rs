@@ -109,6 +109,13 @@ mod tests {
         mail.lock().unwrap().devices.push(new());
         world.open().unwrap();
         assert_ne!(world.links()[0].number(), first);
+        // What is said of it finds it, which is not at the place of its number.
+        let now = world.links()[0].now();
+        let ends = ["10.0.0.1:4000", "10.0.0.2:80"].map(|end| end.parse().unwrap());
+        world.links()[0].stack().connect(now, Some(ends[0]), ends[1]).unwrap();
+        world.turn();
+        let listed = world.links()[0].entry(0).map(|entry| (entry.local, entry.remote));
+        assert_eq!(listed, Some((ends[0], ends[1])));
         assert!(!world.put_links_away(), "it has needed it again");
     }
 }

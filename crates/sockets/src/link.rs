@@ -188,7 +188,7 @@ impl Link {
         }
     }
 
-    /// Its place among the links, of which none is ever taken away.
+    /// No other link of the process has it, those included that were put away. Its place among those that there are is another thing.
     pub(crate) fn number(&self) -> usize {
         self.number
     }

@@ -18,9 +18,15 @@ impl World {
         self.ways.as_mut()
     }
 
-    /// Asks the kernel where packets to an address go, for the stack of this link.
+    /// The link of this number ([`Link::number`]): where devices were put away before, another one than its place among those that
+    /// there are.
+    fn numbered(&mut self, number: usize) -> Option<&mut Link> {
+        self.links().iter_mut().find(|link| link.number() == number)
+    }
+
+    /// Asks the kernel where packets to an address go, for the stack of the link of this number.
     pub(crate) fn ask_way(&mut self, link: usize, remote: IpAddr) {
-        let question = self.links().get(link).and_then(|link| link.question(remote));
+        let question = self.numbered(link).and_then(|link| link.question(remote));
         if let (Some(question), Some(ways)) = (question, self.ways()) {
             // Without an answer the stack asks again, until whoever waits for it has lost his patience.
             let _ = ways.ask(question);
@@ -65,12 +71,12 @@ impl World {
     pub(crate) fn keep_list(&mut self, link: usize, change: Change) {
         let (place, entry) = match change {
             Change::Came { place, local, remote } => {
-                let own = self.links().get(link).is_some_and(|link| !link.is_attached());
+                let own = self.numbered(link).is_some_and(|link| !link.is_attached());
                 let at = if own { self.host.enter(local, remote) } else { None };
                 (place, Some(Entry { local, remote, at }))
             }
             Change::Over { place } => {
-                let entry = self.links().get_mut(link).and_then(|link| link.entry(place));
+                let entry = self.numbered(link).and_then(|link| link.entry(place));
                 let Some(Entry { local, remote, at }) = entry else { return };
                 let (ends, at) = ((*local, *remote), at.take());
                 // Nobody has to be told of a death any more.
@@ -91,7 +97,7 @@ impl World {
 
     /// From now on a connection stands at this place, or none any more.
     pub(crate) fn stands_there(&mut self, link: usize, place: u32, entry: Option<Entry>) {
-        let Some(link) = self.links().get_mut(link) else { return };
+        let Some(link) = self.numbered(link) else { return };
         let Some(Entry { local, remote, at }) = link.enter(place, entry) else { return };
         if let Some(at) = at {
             self.host.leave(at);
