@@ -158,7 +158,7 @@ impl Waker {
         match &self.by {
             By::Eventfd(bell) => ring(bell),
             By::Messages(socket) => {
-                // One that does not fit would be the eleventh that nobody has taken. Who is gone needs none.
+                // One that does not fit would be behind many that nobody has taken. Who is gone needs none.
                 let _ = send(socket, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
             }
         }

@@ -92,6 +92,8 @@ impl Closing {
             return;
         }
         if state.threads >= threads.most_of_one * USERS {
+            // One that has nothing to do may not have seen that something can be done by now.
+            threads.comes.notify_one();
             return;
         }
         state.threads += 1;
@@ -161,6 +163,7 @@ impl Threads {
         let mut state = self.lock();
         state.threads -= 1;
         if state.threads > 0 {
+            self.comes.notify_one();
             return;
         }
         let left = std::mem::take(&mut state.owners);

@@ -272,6 +272,8 @@ static void no_program(void)
     printf(" %s", result(failed));
     failed = execlp("no-program-of-this-name", "x", (char *)NULL);
     printf(" %s", result(failed));
+    failed = execlp("", "x", (char *)NULL);
+    printf(" %s", result(failed));
     char *all[] = {"x", NULL};
     failed = execve("/etc/passwd/x", all, environ);
     char octet;

@@ -24,6 +24,9 @@ pub(crate) enum Role {
     Guest(Engine),
 }
 
+/// So many are remembered of one claim.
+const SOCKETS: usize = 64;
+
 /// A port that was asked for.
 #[derive(Debug)]
 struct Claim {
@@ -32,8 +35,9 @@ struct Claim {
     asked: SocketAddr,
     /// What this means.
     places: Vec<SocketAddr>,
-    /// The kernel's number of the socket that has proven it.
-    socket: u64,
+    /// The kernel's numbers of the sockets that have proven it, and of those of other claims to the same that were let go of: nobody
+    /// says which socket he has closed.
+    sockets: Vec<u64>,
 }
 
 /// What keeps a port from others.
@@ -144,23 +148,19 @@ impl Session {
         let held = self.held();
         self.granted.extend(&places);
         let new = places.iter().copied().filter(|place| !held.contains(place)).collect();
-        self.ports.push(Claim { of, asked, places, socket });
+        self.ports.push(Claim { of, asked, places, sockets: vec![socket] });
         new
     }
 
-    /// Forgets a port, that this socket has proven if there are several, and gives those of its places that no other claim
-    /// has. None if there is no such.
-    pub(crate) fn release(
-        &mut self,
-        of: Engine,
-        asked: SocketAddr,
-        socket: Option<u64>,
-    ) -> Option<Vec<SocketAddr>> {
-        let is_it = |claim: &Claim| {
-            claim.of == of && claim.asked == asked && socket.is_none_or(|one| claim.socket == one)
-        };
+    /// Forgets a port, and gives those of its places that no other claim has. None if there is no such.
+    pub(crate) fn release(&mut self, of: Engine, asked: SocketAddr) -> Option<Vec<SocketAddr>> {
+        let is_it = |claim: &Claim| claim.of == of && claim.asked == asked;
         let at = self.ports.iter().position(is_it)?;
-        let Claim { mut places, .. } = self.ports.swap_remove(at);
+        let Claim { mut places, mut sockets, .. } = self.ports.swap_remove(at);
+        if let Some(same) = self.ports.iter_mut().find(|claim| is_it(claim)) {
+            same.sockets.append(&mut sockets);
+            same.sockets.drain(..same.sockets.len().saturating_sub(SOCKETS));
+        }
         let held = self.held();
         places.retain(|place| !held.contains(place));
         Some(places)
@@ -206,10 +206,14 @@ impl Session {
         self.ports.iter().map(|claim| claim.asked)
     }
 
-    /// Ports that mean one of these places, with the sockets that have proven them.
-    pub(crate) fn proven(&self, places: &[SocketAddr]) -> impl Iterator<Item = (SocketAddr, u64)> {
+    /// Ports that mean one of these places, each with the sockets that have proven it.
+    pub(crate) fn proven(&self, places: &[SocketAddr]) -> HashMap<SocketAddr, Vec<u64>> {
         let is_there = |claim: &&Claim| claim.places.iter().any(|place| places.contains(place));
-        self.ports.iter().filter(is_there).map(|claim| (claim.asked, claim.socket))
+        let mut proven: HashMap<_, Vec<_>> = HashMap::new();
+        for claim in self.ports.iter().filter(is_there) {
+            proven.entry(claim.asked).or_default().extend(&claim.sockets);
+        }
+        proven
     }
 
     /// Those all of whose places are so.
@@ -300,15 +304,15 @@ mod tests {
         assert_eq!(session.grant(own, any, vec![one, other], 1), [one, other]);
         assert_eq!(session.grant(own, one, vec![one], 1), []);
         assert_eq!(session.grant(own, any, vec![one, other], 1), []);
-        assert_eq!(session.release(own, any, None), Some(vec![]));
-        assert_eq!(session.release(own, any, None), Some(vec![other]));
-        assert_eq!(session.release(own, any, None), None);
-        assert_eq!(session.release(own, one, None), Some(vec![one]));
+        assert_eq!(session.release(own, any), Some(vec![]));
+        assert_eq!(session.release(own, any), Some(vec![other]));
+        assert_eq!(session.release(own, any), None);
+        assert_eq!(session.release(own, one), Some(vec![one]));
         assert!(session.held().is_empty());
     }
 
     #[test]
-    fn a_place_is_let_go_of_by_the_socket_that_has_proven_it() {
+    fn who_lets_go_of_a_port_does_not_say_which_socket_is_closed() {
         let end = |text: &str| text.parse::<SocketAddr>().unwrap();
         let memory = uncork_guardian::table::create().unwrap();
         let mut session = Session::new(Engine::ONLY, memory, Role::Program, None);
@@ -316,12 +320,22 @@ mod tests {
         for socket in [7, 8] {
             session.grant(own, any, vec![one], socket);
         }
-        let proven = |session: &Session| session.proven(&[one]).collect::<Vec<_>>();
-        assert_eq!(proven(&session), [(any, 7), (any, 8)]);
-        assert_eq!(session.release(own, any, Some(9)), None);
-        assert_eq!(session.release(own, any, Some(8)), Some(vec![]));
-        assert_eq!(proven(&session), [(any, 7)]);
-        assert!(session.proven(&[any]).next().is_none());
+        let proven = |session: &Session| {
+            let mut sockets = session.proven(&[one]).remove(&any).unwrap_or_default();
+            sockets.sort_unstable();
+            sockets
+        };
+        assert_eq!(proven(&session), [7, 8]);
+        assert_eq!(session.release(own, any), Some(vec![]));
+        assert_eq!(proven(&session), [7, 8]);
+        for socket in 0..100 {
+            session.grant(own, any, vec![one], socket);
+            session.release(own, any);
+        }
+        assert!(proven(&session).len() <= SOCKETS + 1);
+        assert!(session.proven(&[any]).is_empty());
+        assert_eq!(session.release(own, any), Some(vec![one]));
+        assert!(proven(&session).is_empty());
     }
 
     #[test]
@@ -334,9 +348,9 @@ mod tests {
         // The second's socket is of IPv6 alone.
         assert_eq!(session.grant(first, any, vec![four, six], 1), [four, six]);
         assert_eq!(session.grant(second, any, vec![six], 1), []);
-        assert_eq!(session.release(first, any, None), Some(vec![four]));
-        assert_eq!(session.release(first, any, None), None);
-        assert_eq!(session.release(second, any, None), Some(vec![six]));
+        assert_eq!(session.release(first, any), Some(vec![four]));
+        assert_eq!(session.release(first, any), None);
+        assert_eq!(session.release(second, any), Some(vec![six]));
     }
 
     #[test]

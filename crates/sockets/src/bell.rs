@@ -9,6 +9,7 @@ use uncork_high::Event;
 
 use crate::errno;
 use crate::eye::Eye;
+use crate::fork;
 use crate::parts::{AtomicParts, Part, Parts};
 
 /// A thread's bell.
@@ -30,7 +31,11 @@ static ALL: Mutex<Vec<Weak<OneBell>>> = Mutex::new(Vec::new());
 pub(crate) type AllHeld = MutexGuard<'static, Vec<Weak<OneBell>>>;
 
 /// Over fork(2), whose child would find the lock taken for ever by a thread that it does not have.
-pub(crate) fn hold_all() -> AllHeld {
+pub(crate) fn hold_over_fork() -> Option<AllHeld> {
+    fork::hold(&ALL)
+}
+
+fn hold_all() -> AllHeld {
     ALL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

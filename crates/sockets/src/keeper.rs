@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::bell::{self, Bell};
 use crate::dying;
+use crate::fork;
 use crate::link::Link;
 use crate::outside::Outside;
 use crate::parts::Part;
@@ -68,8 +69,8 @@ static LEADER_LEFT: AtomicBool = AtomicBool::new(false);
 /// A keeper's own locks, over fork(2).
 #[derive(Debug)]
 pub(crate) struct Held<'a> {
-    _rest: MutexGuard<'a, ()>,
-    _bell: MutexGuard<'a, Option<Bell>>,
+    _rest: Option<MutexGuard<'a, ()>>,
+    _bell: Option<MutexGuard<'a, Option<Bell>>>,
 }
 
 /// What a look has found.
@@ -110,14 +111,18 @@ impl State {
         }
     }
 
-    /// Nobody falls asleep, or wakes it, while this lives.
-    pub(crate) fn hold_rest(&self) -> MutexGuard<'_, ()> {
-        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
+    /// It does not fall asleep, and nobody wakes it, while this lives.
+    pub(crate) fn hold_rest(&self) -> Option<MutexGuard<'_, ()>> {
+        fork::hold(&self.lock)
     }
 
     /// Beside that nobody rings for it.
-    pub(crate) fn hold_bell<'a>(&'a self, rest: MutexGuard<'a, ()>) -> Held<'a> {
-        Held { _rest: rest, _bell: self.its_bell() }
+    pub(crate) fn hold_bell<'a>(&'a self, rest: Option<MutexGuard<'a, ()>>) -> Held<'a> {
+        Held { _rest: rest, _bell: fork::hold(&self.bell) }
+    }
+
+    fn its_rest(&self) -> MutexGuard<'_, ()> {
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn its_bell(&self) -> MutexGuard<'_, Option<Bell>> {
@@ -198,7 +203,7 @@ impl<O: Outside> Sockets<O> {
     pub(crate) fn keeper_must_look(&self, part: Part) {
         let keeper = &self.share(part).keeper;
         if keeper.rests.load(SeqCst) {
-            let _lock = keeper.hold_rest();
+            let _lock = keeper.its_rest();
             keeper.rests.store(false, SeqCst);
             keeper.wake.notify_one();
         }
@@ -364,7 +369,7 @@ impl<O: Outside> Sockets<O> {
     /// Sleeps until a thread of the program's goes on.
     fn rest_keeper(&self, part: Part) {
         let keeper = &self.share(part).keeper;
-        let mut lock = keeper.hold_rest();
+        let mut lock = keeper.its_rest();
         keeper.rests.store(true, SeqCst);
         // Somebody may have gone on before he could see that.
         let idle = self.with(part, |world| world.is_anybody_asleep());

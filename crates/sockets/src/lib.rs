@@ -18,6 +18,7 @@
 //! | `ways` | what is between stack and kernel: neighbours, the list of connections |
 //! | `leaving` | connections that wait to be accepted when a listener is closed that other processes have, too |
 //! | `ending` | the end of the process |
+//! | `fork` | small locks over fork(2) |
 //! | `waiting`, `bell`, `keeper` | sleeping and being woken; what goes on while the program does something else |
 //! | `epoll`, `nested`, `polling` | many at once |
 //! | `asked`, `info`, `errno`, `name` | options, TCP_INFO, errors, addresses as Linux has them |
@@ -39,6 +40,7 @@ pub mod errno;
 mod eye;
 mod fast_open;
 mod file;
+mod fork;
 mod given;
 mod handing;
 mod host;
@@ -267,7 +269,7 @@ pub struct Held<'a> {
 #[derive(Debug)]
 struct Others<'a> {
     _keepers: Vec<keeper::Held<'a>>,
-    _bells: bell::AllHeld,
+    _bells: Option<bell::AllHeld>,
 }
 
 /// The calling thread is cancelled where it sleeps only, while this lives (pthread_cancel(3)): it would leave locks behind.
@@ -486,7 +488,7 @@ impl<O: Outside> Sockets<O> {
         worlds.extend(self.all().skip(1).map(hold));
         let hold_bell = |(part, rest)| self.share(part).keeper.hold_bell(rest);
         let keepers = self.all().zip(resting).map(hold_bell).collect();
-        let others = Others { _keepers: keepers, _bells: bell::hold_all() };
+        let others = Others { _keepers: keepers, _bells: bell::hold_over_fork() };
         Held { worlds, others, _inside: inside }
     }
 

@@ -568,11 +568,13 @@ fn place(id: SocketId) -> usize {
 mod tests {
     use std::sync::{Arc, Mutex};
 
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
     use uncork_driver::memory;
     use uncork_stack::{Cidr, Listening, Mac};
 
     use super::*;
     use crate::testing::{Mail, Post};
+    use crate::world::{Wakes, World};
 
     #[test]
     fn a_connection_is_in_the_list_before_its_syn_ack_leaves() {
@@ -604,5 +606,23 @@ mod tests {
         assert_eq!(mail.entered, [0]);
         let answers = mail.far.as_mut().unwrap().receive(10, &mut |_| ()).unwrap();
         assert_eq!(answers, 1, "the SYN-ACK has left in the same turn");
+    }
+
+    #[test]
+    fn whatever_an_instance_rings_by_is_known_as_that() {
+        let (kind, flags) = (SockType::SeqPacket, SockFlag::SOCK_CLOEXEC);
+        let (ours, theirs) = socketpair(AddressFamily::Unix, kind, None, flags).unwrap();
+        let instance = uncork_attach::offer(Arc::new(ours)).unwrap();
+        let end = uncork_attach::accept(theirs).unwrap();
+        let devices = vec![(1, "eth0".to_owned())];
+        let attachment = Some(Attachment { devices, addresses: Vec::new(), end });
+        let post = Post(Arc::new(Mutex::new(Mail { attachment, ..Mail::default() })));
+        let mut world = World::new(Box::new(post), || [0; 32], |_, _| ());
+        world.open().unwrap();
+        // Its messages come by one, and wakings of one's own by another. What is not silenced keeps everybody awake.
+        let (fds, _) = world.what_wakes();
+        let rings = fds.iter().filter(|(_, wakes)| matches!(wakes, Wakes::Instance(0)));
+        assert_eq!(rings.count(), 2);
+        drop(instance);
     }
 }

@@ -11,7 +11,7 @@ use uncork_driver::{Driver as _, memory};
 use uncork_stack::{Detached, Mac};
 
 use crate::asked::Setting;
-use crate::host::{Device, Host, Opened, Past, Reason};
+use crate::host::{Attachment, Device, Host, Opened, Past, Reason};
 
 /// What comes unasked, and what is passed on.
 #[derive(Default)]
@@ -20,6 +20,8 @@ pub(crate) struct Mail {
     pub(crate) goes: Vec<(SocketAddr, RawFd)>,
     /// What is there to be opened.
     pub(crate) devices: Vec<Device>,
+    /// Or who has them.
+    pub(crate) attachment: Option<Attachment>,
     /// At which ports who comes is the kernel's.
     pub(crate) kernels: VecDeque<SocketAddr>,
     /// The other end of a device.
@@ -48,7 +50,11 @@ impl Host for Post {
         Box::new(Self(Arc::clone(&self.0)))
     }
     fn open(&mut self) -> Result<Opened, Reason> {
-        Ok(Opened::Own(std::mem::take(&mut self.0.lock().unwrap().devices)))
+        let mut mail = self.0.lock().unwrap();
+        if let Some(attachment) = mail.attachment.take() {
+            return Ok(Opened::Attached(Box::new(attachment)));
+        }
+        Ok(Opened::Own(std::mem::take(&mut mail.devices)))
     }
     fn can_close_devices(&self) -> bool {
         true

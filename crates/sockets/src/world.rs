@@ -455,7 +455,8 @@ impl World {
             let (more, limit) = link.wakes();
             let number = link.number();
             let rings = if link.is_attached() { Wakes::Instance } else { Wakes::Device };
-            let both = more.into_iter().zip([rings(number), Wakes::Device(number)]);
+            // An instance rings by either of its own.
+            let both = more.into_iter().zip([rings(number); 2]);
             fds.extend(both.filter_map(|(fd, wakes)| Some((fd?, wakes))));
             due = [due, limit].into_iter().flatten().min();
         }

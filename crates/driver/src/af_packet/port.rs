@@ -298,6 +298,12 @@ impl Port {
     }
 }
 
+/// Whether the kernel has said this of a frame, and not of the device or the call.
+fn is_refusal(error: Errno) -> bool {
+    use Errno as E;
+    !matches!(error, E::NXIO | E::NETDOWN | E::BADF | E::NOTSOCK | E::AGAIN | E::INTR)
+}
+
 impl Driver for Port {
     fn capabilities(&self) -> Capabilities {
         self.opened.capabilities
@@ -405,7 +411,7 @@ impl Driver for Port {
         self.look_at_mtu();
         loop {
             match self.kicker.call() {
-                Err(Errno::NOBUFS) if self.is_worth_asking_again() => {}
+                Err(error) if is_refusal(error) && self.is_worth_asking_again() => {}
                 outcome => return self.note_asked(last, outcome),
             }
         }

@@ -265,7 +265,7 @@ impl Guard {
         let program = guest.engine.0.get();
         for local in guest.asked() {
             let session = self.peers[at].session.as_mut();
-            let places = session.and_then(|session| session.release(guest.engine, local, None));
+            let places = session.and_then(|session| session.release(guest.engine, local));
             let Some(places) = places else { continue };
             // What fails here, the kernel has no memory for, say: the rest is done all the same.
             let _ = self.steering.leave(instance, &places, &sessions(&self.peers));

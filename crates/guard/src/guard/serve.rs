@@ -255,7 +255,7 @@ impl Guard {
                 }
             }
             Err(_) => {
-                let _ = self.let_go(at, local, Some(proven));
+                let _ = self.let_go(at, local);
                 self.tidy_claims();
             }
         }
@@ -430,39 +430,24 @@ impl Guard {
         }
     }
 
-    fn disown(&mut self, at: usize, local: SocketAddr) -> Result<(), String> {
-        self.disown_proven(at, local, None)
-    }
-
-    /// The same of what this socket has proven, if there are several.
-    pub(super) fn disown_proven(
-        &mut self,
-        at: usize,
-        local: SocketAddr,
-        proven: Option<u64>,
-    ) -> Result<(), String> {
-        let done = self.let_go(at, local, proven)?;
+    pub(super) fn disown(&mut self, at: usize, local: SocketAddr) -> Result<(), String> {
+        let done = self.let_go(at, local)?;
         self.tidy_claims();
         self.tell_later(at, |program| Reply::Revoked { program, local });
         done
     }
 
     /// A program has a port no more. The outer error if it has not had it.
-    fn let_go(
-        &mut self,
-        at: usize,
-        local: SocketAddr,
-        proven: Option<u64>,
-    ) -> Result<Result<(), String>, String> {
+    fn let_go(&mut self, at: usize, local: SocketAddr) -> Result<Result<(), String>, String> {
         let not_owned = || format!("{local} was not owned");
         let program = self.session(at)?.engine;
-        let places = self.session_mut(at)?.release(program, local, proven).ok_or_else(not_owned)?;
+        let places = self.session_mut(at)?.release(program, local).ok_or_else(not_owned)?;
         let Some(instance) = self.instance_of(at)? else {
             return Ok(self.steering.leave(program, &places, &sessions(&self.peers)));
         };
         let instance = self.session_mut(instance)?;
         let engine = instance.engine;
-        let places = instance.release(program, local, proven).ok_or_else(not_owned)?;
+        let places = instance.release(program, local).ok_or_else(not_owned)?;
         Ok(self.steering.leave(engine, &places, &sessions(&self.peers)))
     }
 

@@ -16,8 +16,9 @@ impl Guard {
             // An instance has what its programs have.
             let is_program = |session: &&Session| !matches!(session.role, Role::Instance(_));
             let Some(session) = of_others.filter(is_program) else { continue };
-            let proven_by_others = session.proven(places).filter(|(_, socket)| *socket != proven);
-            others.extend(proven_by_others.map(|(asked, socket)| (other, asked, socket)));
+            let of_other = session.proven(places).into_iter();
+            let of_other = of_other.filter(|(_, sockets)| !sockets.contains(&proven));
+            others.extend(of_other.map(|(asked, sockets)| (other, asked, sockets)));
         }
         let Some(port) = places.first().map(SocketAddr::port).filter(|_| !others.is_empty()) else {
             return;
@@ -25,9 +26,10 @@ impl Guard {
         // Where the kernel does not say, all is as it was.
         let Ok(listening) = self.steering.listening_at(port) else { return };
         let listening: HashSet<_> = listening.into_iter().collect();
-        others.retain(|(.., socket)| !listening.contains(socket));
-        for (other, asked, socket) in others {
-            let _ = self.disown_proven(other, asked, Some(socket));
+        others.retain(|(.., sockets)| !sockets.iter().any(|socket| listening.contains(socket)));
+        for (other, asked, _) in others {
+            // As often as it was asked for.
+            while self.disown(other, asked).is_ok() {}
         }
     }
 }

@@ -156,6 +156,9 @@ pub(crate) fn exec_fails(path: *const c_char, is_searched: bool) -> bool {
     if !is_searched || path.to_bytes().contains(&b'/') {
         return is_no_program(path);
     }
+    if path.is_empty() {
+        return true;
+    }
     // As execvp(3) has it where the variable is not set.
     let directories = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     directories.as_bytes().split(|octet| *octet == b':').all(|directory| {

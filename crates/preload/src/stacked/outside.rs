@@ -1,7 +1,7 @@
 //! What [`uncork_sockets`] asks of the process around it.
 
-use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::{AtomicBool, AtomicUsize};
 use core::time::Duration;
 use std::fs;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
@@ -207,7 +207,9 @@ impl Outside for Process {
     }
 
     fn end_if_alone(&self) {
-        if are_all_ours() {
+        /// One of several keepers does it.
+        static ENDS: AtomicBool = AtomicBool::new(false);
+        if are_all_ours() && !ENDS.swap(true, SeqCst) {
             // SAFETY: as libc does it in the last thread.
             unsafe { libc::exit(0) };
         }
@@ -276,13 +278,15 @@ pub(super) fn forget_threads() {
 
 /// Whether the process has no other threads; a first one that has ended stays until the process does.
 fn are_all_ours() -> bool {
+    // Those that have begun before the look: one that begins meanwhile is taken for the program's.
+    let ours = OURS.load(SeqCst);
     let Ok(threads) = fs::read_dir("/proc/self/task") else { return false };
     let lives = |thread: &fs::DirEntry| {
         let told = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
         // Behind the name, in which anything may stand: proc_pid_stat(5).
         told.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
     };
-    threads.flatten().filter(lives).count() <= OURS.load(SeqCst)
+    threads.flatten().filter(lives).count() <= ours
 }
 
 /// Counted while this lives.
@@ -311,9 +315,8 @@ fn start_thread(name: &str, body: impl FnOnce() + Send + 'static) -> bool {
         let block = libc::SIG_BLOCK;
         let _ = raw!(SYS_rt_sigprocmask, block, &raw const all, &raw mut before, 8);
     }
-    let counted = Counted::begin();
     let body = move || {
-        let _counted = counted;
+        let _counted = Counted::begin();
         body();
     };
     let started = std::thread::Builder::new().name(name.into()).spawn(body).is_ok();
