@@ -82,6 +82,7 @@ demo: setup-demo ## the small-write experiment without and with uncork, as a tab
 test: setup-test ## every check and every test; what this user may not run is skipped and named
 	@echo "the library, and beside it format, lints and licences: what each says is shown at its end"
 	@$(MAKE) --no-print-directory -j2 --output-sync=target library check
+	@$(MAKE) --no-print-directory fuzz-build
 	$(CARGO) test --profile ci --workspace --locked --no-fail-fast
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=$(TEST_FUZZ_SECONDS)
 

@@ -142,8 +142,8 @@ impl Play {
         for _ in 0..4 {
             self.good.turn().unwrap();
             self.floor.turn().unwrap();
-            for remote in self.floor.take_asked() {
-                self.floor.set_neighbour(0, remote, Found::At { mac: MAC[1], mtu: None });
+            for (device, remote) in self.floor.take_asked() {
+                self.floor.set_neighbour(device, remote, Found::At { mac: MAC[1], mtu: None });
             }
             self.peer.turn(&mut Events::default()).unwrap();
             let (now, found) = (self.peer.now(), Found::At { mac: MAC[0], mtu: None });
