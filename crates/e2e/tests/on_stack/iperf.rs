@@ -8,6 +8,7 @@ use uncork_e2e::hosts::{OURS, THEIRS};
 use uncork_e2e::skip::find;
 use uncork_e2e::{Daemon, Hosts, run};
 
+use crate::stat::report;
 use crate::{Scratch, lacks, wait_until};
 
 const PORT: u16 = 5201;
@@ -35,6 +36,17 @@ fn measure(mut client: Command, host: &str, way: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// Waits until a server serves its next client, and the stack knows of it: it listens anew for each, and who comes before it
+/// waits for him is the kernel's.
+fn wait_for_stack(server: &Daemon, turn: usize) -> Result<()> {
+    let listens = format!("(test #{turn})");
+    wait_until("iperf3 listens on the stack", || {
+        let on_stack =
+            || Ok(report(server.pid())?["addresses"].as_array().is_some_and(|all| all.len() == 1));
+        if server.said().contains(&listens) { on_stack() } else { Ok(false) }
+    })
+}
+
 #[test]
 fn iperf_server_on_the_stack_stalls() -> Result<()> {
     if lacks(&[("iperf3", "iperf3")])? {
@@ -44,14 +56,15 @@ fn iperf_server_on_the_stack_stalls() -> Result<()> {
     let scratch = Scratch::new()?;
     let iperf = find("iperf3").context("no iperf3")?;
     let mut command = hosts.on_stack(&iperf)?;
-    command.args(["-s", "-p", &PORT.to_string()]);
+    command.args(["-s", "-p", &PORT.to_string(), "--forceflush"]);
     let server = Daemon::start(command, &scratch.path("log"))?;
     wait_until("iperf3 listens", || Ok(hosts.ours.listens(PORT)))?;
     // Knocking would be a client. The first connections may be the kernel's.
     let mut first = hosts.beside(&iperf)?;
     run(first.args(["-c", OURS, "-p", &PORT.to_string(), "-n", "1K"]), LONG)?.successful()?;
     let before = hosts.counted()?;
-    for way in WAYS {
+    for (turn, way) in (2..).zip(WAYS) {
+        wait_for_stack(&server, turn)?;
         measure(hosts.beside(&iperf)?, OURS, way)?;
     }
     hosts.check_all_on_stack(before)?;
