@@ -78,6 +78,7 @@ impl Floor {
                 if programs == 1 { "process" } else { "processes" }
             ),
             device: names.join(", "),
+            without: self.without.clone(),
             addresses: self.places().collect(),
             age_ms: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
             counts,

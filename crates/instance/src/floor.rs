@@ -66,6 +66,8 @@ pub struct Floor {
     pub(crate) permitted: Permitted,
     events: Vec<(usize, Event)>,
     record: Vec<u8>,
+    /// Devices that it does without: the name of each, and why.
+    pub(crate) without: Vec<String>,
     pub(crate) scratch: Vec<u8>,
 }
 
@@ -91,8 +93,16 @@ impl Floor {
             permitted: Permitted::default(),
             events: Vec::new(),
             record: Vec::new(),
+            without: Vec::new(),
             scratch: vec![0; uncork_attach::MOST_BYTES],
         }
+    }
+
+    /// Devices that it could have had and does without: the name of each, and why.
+    #[must_use]
+    pub fn without(mut self, devices: Vec<String>) -> Self {
+        self.without = devices;
+        self
     }
 
     /// Its devices.
@@ -149,6 +159,7 @@ impl Floor {
             return Err(error);
         }
         let name = self.links[at].name();
+        self.without.push(format!("{name}: {error}"));
         self.host.say(&format!("{name} is out of use, and connections there are over: {error}"));
         Ok(true)
     }

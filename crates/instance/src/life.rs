@@ -119,13 +119,13 @@ pub fn run(settings: Settings) -> Result<(), Error> {
     let mut config = Link::config();
     config.follow(&setting);
     config.small_queue_bytes = small_queue_bytes.unwrap_or(config.small_queue_bytes);
-    let (mut links, queues) = open(&mut client, &config, say)?;
+    let Devices { mut links, queues, without } = open(&mut client, &config, say)?;
     if spin.is_zero() {
         links.iter_mut().for_each(|link| link.moderate(moderation));
     }
     let client = Rc::new(RefCell::new(client));
     let host = Guardian { client: Rc::clone(&client), say };
-    let floor = Floor::new(links, Box::new(host));
+    let floor = Floor::new(links, Box::new(host)).without(without);
     let ways = Neighbours::open()?;
     let now = Instant::now();
     let answers = Vec::new();
@@ -141,39 +141,49 @@ fn setting(name: &str) -> Option<String> {
 /// By the number of a device: to whom its queues are passed on.
 type Queues = Vec<(i32, Door)>;
 
+/// What was opened, and what could not be: the name of each, and why.
+#[derive(Default)]
+struct Devices {
+    links: Vec<Link>,
+    queues: Queues,
+    without: Vec<String>,
+}
+
 /// Opens all devices, or those that can be: who comes by another is the kernel's.
-fn open(client: &mut Client, config: &Config, say: fn(&str)) -> Result<(Vec<Link>, Queues), Error> {
-    let (mut links, mut queues, mut refused) = (Vec::new(), Vec::new(), None);
+fn open(client: &mut Client, config: &Config, say: fn(&str)) -> Result<Devices, Error> {
+    let mut open = Devices::default();
     for device in client.devices().to_vec() {
-        let ((driver, its), mac) = match open_one(client, &device) {
-            Ok(opened) => opened,
-            // Down, perhaps, or deleted.
-            Err(
-                error
-                @ (Error::Device { .. } | Error::Guardian(uncork_guardian::Error::Refused(_))),
-            ) => {
-                say(&format!("an instance of the stack does without {}: {error}", device.name));
-                refused = Some(error);
+        let handed = match client.open(device.index) {
+            Ok(handed) => handed,
+            // Down, perhaps, or deleted. One that was handed over, and cannot be used, the guardian takes for open: with that
+            // there is no going on.
+            Err(uncork_guardian::Error::Refused(why)) => {
+                say(&format!("an instance of the stack does without {}: {why}", device.name));
+                open.without.push(format!("{}: {why}", device.name));
                 continue;
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         };
-        queues.extend(its.map(|its| (device.index, its)));
+        let ((driver, its), mac) = adopt(client, &device, handed)?;
+        open.queues.extend(its.map(|its| (device.index, its)));
         let addresses = device.addresses.iter();
         let addresses =
             addresses.map(|address| Cidr { address: address.ip, prefix: address.prefix }).collect();
         let index = device.index.unsigned_abs();
         let named = (device.name, index);
-        links.push(Link::new(named, driver, mac, addresses, config.clone(), seed()?));
+        open.links.push(Link::new(named, driver, mac, addresses, config.clone(), seed()?));
     }
-    match refused.filter(|_| links.is_empty()) {
-        Some(error) => Err(error),
-        None => Ok((links, queues)),
+    match open.without.last().filter(|_| open.links.is_empty()) {
+        Some(why) => Err(uncork_guardian::Error::Refused(why.clone()).into()),
+        None => Ok(open),
     }
 }
 
-fn open_one(client: &mut Client, device: &Device) -> Result<(Opened, Mac), Error> {
-    let handed = client.open(device.index)?;
+fn adopt(
+    client: &Client,
+    device: &Device,
+    handed: af_packet::Handed,
+) -> Result<(Opened, Mac), Error> {
     let mac = Mac(handed.description.mac());
     let failed =
         |error| Error::Device { device: device.name.clone(), error: io::Error::other(error) };

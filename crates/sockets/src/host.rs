@@ -160,6 +160,11 @@ pub trait Host: Send {
     /// The end of a stream where somebody wants to be told what the stack does.
     fn next_asker(&mut self) -> Option<OwnedFd>;
 
+    /// Devices that could not be opened, each with why: what comes by them is the kernel's.
+    fn missing_devices(&self) -> &[String] {
+        &[]
+    }
+
     /// Why queues of devices that have come are not used, a sentence each.
     fn unused_queues(&self) -> &[String] {
         &[]

@@ -208,6 +208,12 @@ impl Link {
         })
     }
 
+    /// The device's name, and why it is out of use, if it is.
+    pub(crate) fn lost_device(&self) -> Option<String> {
+        let error = self.gone.as_ref().filter(|_| !self.is_attached())?;
+        Some(format!("{}: {error}", self.name))
+    }
+
     /// Whether it was an instance's that is gone.
     pub(crate) fn is_without_instance(&self) -> bool {
         self.is_attached() && self.gone.is_some()

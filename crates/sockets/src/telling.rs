@@ -65,6 +65,9 @@ fn together(mut one: Running, other: Running) -> Running {
     if one.device.is_empty() {
         one.device = other.device;
     }
+    one.without.extend(other.without);
+    one.without.sort_unstable();
+    one.without.dedup();
     one.addresses.extend(other.addresses);
     one.addresses.sort_unstable();
     one.addresses.dedup();
@@ -90,11 +93,14 @@ impl World {
         let frames_lost = self.links().iter_mut().filter_map(Link::lost).reduce(|a, b| a + b);
         let by_queue = self.links().iter_mut().filter_map(Link::by_queue).reduce(ByQueue::and);
         let by_queue = by_queue.map(|by_queue| by_queue.without(self.host.unused_queues()));
+        let lost: Vec<_> = self.links().iter().filter_map(Link::lost_device).collect();
+        let without = self.host.missing_devices().iter().cloned().chain(lost).collect();
         let devices: Vec<_> = self.links().iter().map(|link| link.name.clone()).collect();
         Running {
             pid: std::process::id(),
             does: name(),
             device: devices.join(", "),
+            without,
             addresses,
             age_ms: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
             counts,

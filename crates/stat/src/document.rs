@@ -26,6 +26,10 @@ pub struct Running {
     pub does: String,
     /// Its device; several of them with commas.
     pub device: String,
+    /// Devices that it could have had and does without, as they could not be opened or are gone: the name of each, and why. Who
+    /// comes by them is the kernel's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub without: Vec<String>,
     /// Its addresses and ports.
     pub addresses: Vec<SocketAddr>,
     /// How long it has been there.

@@ -72,6 +72,7 @@ mod tests {
             pid: 7,
             does: "serve echo".to_owned(),
             device: "eth0".to_owned(),
+            without: Vec::new(),
             addresses: vec!["10.0.0.1:7".parse().unwrap()],
             age_ms: 12,
             counts: Counts::from(&Counters::default()),

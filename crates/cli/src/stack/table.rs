@@ -56,6 +56,7 @@ pub(super) fn report(report: Report, stack: Option<&StackReport>, width: Width) 
         counts.retransmitted,
         counts.throttled,
     );
+    text.extend(running.without.iter().map(|why| format!("without {}\n", shown(why))));
     text += &running.frames_lost.map(lost).unwrap_or_default();
     text += &running.by_queue.map(|by_queue| queues(&by_queue, counts)).unwrap_or_default();
     text += &stack.map(|stack| elsewhere(running.pid, stack)).unwrap_or_default();
@@ -187,6 +188,7 @@ mod tests {
             pid: 7,
             does: "redis-server".to_owned(),
             device: "eth0".to_owned(),
+            without: Vec::new(),
             addresses: Vec::new(),
             age_ms: 12,
             counts: Counts { frames_in: 30, ..Counts::default() },
@@ -205,6 +207,18 @@ mod tests {
         assert!(!shown_with(None).contains("lost") && !shown_with(Some(0)).contains("lost"));
         assert!(shown_with(Some(1)).contains("\n1 frame was lost here: "));
         assert!(shown_with(Some(12)).contains("\n12 frames were lost here: "));
+    }
+
+    #[test]
+    fn devices_that_it_does_without_are_told_each_with_why() {
+        let mut told = running_with(None, None);
+        assert!(!report(told.clone(), None, Width::of_stdout()).contains("without"));
+        told.running.without = vec!["eth1: it is down".to_owned(), "eth2: it is gone".to_owned()];
+        let shown = report(told, None, Width::of_stdout());
+        assert!(
+            shown.contains("\nwithout eth1: it is down\nwithout eth2: it is gone\n"),
+            "{shown}"
+        );
     }
 
     #[test]

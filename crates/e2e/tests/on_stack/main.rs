@@ -4,6 +4,7 @@
 mod address;
 mod clients;
 mod cpython;
+mod devices;
 mod examples;
 mod full_queue;
 mod handshakes;

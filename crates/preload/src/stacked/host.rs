@@ -30,6 +30,8 @@ pub(crate) struct Guardian {
     queues: Vec<(i32, Door)>,
     /// Why some of them are not used: a sentence each.
     unused_queues: Vec<String>,
+    /// Devices that could not be opened, each with why.
+    missing_devices: Vec<String>,
     /// What the host permitted of TCP Fast Open, the last time that this could be seen.
     fast_open: FastOpen,
 }
@@ -47,7 +49,17 @@ impl Guardian {
     fn at(place: String) -> Self {
         let (entries, free, queues) = (Vec::new(), Vec::new(), Vec::new());
         let (unused_queues, fast_open) = (Vec::new(), FastOpen::default());
-        Self { place, client: None, entries, free, queues, unused_queues, fast_open }
+        let missing_devices = Vec::new();
+        Self {
+            place,
+            client: None,
+            entries,
+            free,
+            queues,
+            unused_queues,
+            missing_devices,
+            fast_open,
+        }
     }
 
     pub(crate) fn place(&self) -> &str {
@@ -62,10 +74,13 @@ impl Guardian {
         Ok(self.client.insert(client))
     }
 
-    /// The driver of a device.
-    fn driver(&mut self, device: i32) -> Result<(Box<dyn Driver + Send>, Mac), Reason> {
+    /// The driver of a device that the guardian has handed over.
+    fn driver(
+        &mut self,
+        device: i32,
+        handed: af_packet::Handed,
+    ) -> Result<(Box<dyn Driver + Send>, Mac), Reason> {
         let client = self.client()?;
-        let handed = client.open(device).map_err(|error| reason(&error))?;
         let has_queues = client.has_queues();
         let mac = Mac(handed.description.mac());
         let port = af_packet::Port::adopt(handed).map_err(|error| error.to_string())?;
@@ -199,14 +214,24 @@ impl Host for Guardian {
             return attach(client).map(|attachment| Opened::Attached(Box::new(attachment)));
         }
         let known = client.devices().to_vec();
-        let (mut devices, mut refused) = (Vec::new(), None);
+        let mut devices = Vec::new();
+        self.missing_devices.clear();
         for device in known {
-            let (driver, mac) = match self.driver(device.index) {
-                Ok(opened) => opened,
+            let handed = match self.client()?.open(device.index) {
+                Ok(handed) => handed,
                 // Who comes by that one is the kernel's; by others he need not be for that.
-                Err(why) => {
-                    refused = Some(format!("{}: {why}", device.name));
+                Err(error @ Error::Refused(_)) => {
+                    self.missing_devices.push(format!("{}: {}", device.name, reason(&error)));
                     continue;
+                }
+                Err(error) => return Err(reason(&error)),
+            };
+            let (driver, mac) = match self.driver(device.index, handed) {
+                Ok(driver) => driver,
+                // The guardian takes it for open: without any, nothing is steered here.
+                Err(why) => {
+                    self.has_closed_devices();
+                    return Err(format!("{}: {why}", device.name));
                 }
             };
             let addresses = device.addresses.iter();
@@ -221,8 +246,8 @@ impl Host for Guardian {
                 moderation: POSIX.settings().moderation(),
             });
         }
-        match refused.filter(|_| devices.is_empty()) {
-            Some(why) => Err(why),
+        match self.missing_devices.last().filter(|_| devices.is_empty()) {
+            Some(why) => Err(why.clone()),
             None => Ok(Opened::Own(devices)),
         }
     }
@@ -318,6 +343,10 @@ impl Host for Guardian {
 
     fn next_asker(&mut self) -> Option<OwnedFd> {
         self.client.as_mut()?.next_asker()
+    }
+
+    fn missing_devices(&self) -> &[String] {
+        &self.missing_devices
     }
 
     fn unused_queues(&self) -> &[String] {

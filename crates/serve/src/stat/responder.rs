@@ -129,6 +129,7 @@ impl Responder {
             pid: std::process::id(),
             does: self.does.clone(),
             device: self.device.clone(),
+            without: Vec::new(),
             addresses: self.addresses.clone(),
             age_ms: u64::try_from(now.since(self.begun).as_millis()).unwrap_or(u64::MAX),
             counts: stack.counters().into(),
