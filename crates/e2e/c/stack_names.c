@@ -305,6 +305,20 @@ static void connects(void)
     printf(", name %s", name_of(fd, false, 128));
     printf(", shutdown %s", result(shutdown(fd, SHUT_WR)));
     printf(", close %s\n", result(close(fd)));
+    /* Whoever waits for it is told that it will not be. */
+    for (int how = SHUT_RD; how <= SHUT_RDWR; how++) {
+        int error = 0;
+        socklen_t octets = sizeof error;
+        fd = far_socket(SOCK_NONBLOCK);
+        connect(fd, (struct sockaddr *)&other, length);
+        printf("given up %d: %s", how, result(shutdown(fd, how)));
+        one = (struct pollfd){fd, POLLOUT, 0};
+        printf(", poll %d", poll(&one, 1, 1000));
+        printf(" %x", one.revents & (POLLERR | POLLHUP));
+        getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &octets);
+        printf(", SO_ERROR %s\n", strerror(error));
+        close(fd);
+    }
     fd = far_socket(0);
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &(struct timeval){0, 60000}, sizeof(struct timeval));
     double begun = now_ms();

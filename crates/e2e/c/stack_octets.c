@@ -208,6 +208,28 @@ static void queues(int fd, int at)
     printf(", look %s\n", result(recv(fd, bytes, 8, MSG_PEEK | MSG_DONTWAIT)));
 }
 
+/* All is waited for, and less comes: behind it is the end, or a reset, which the next call is told. */
+static void waits_for_all(void)
+{
+    static const char *const last[] = {"shut %d 1", "reset %d"};
+    char bytes[8];
+    for (int way = 0; way < 2; way++) {
+        for (int flags = MSG_WAITALL; flags <= (MSG_WAITALL | MSG_PEEK); flags += MSG_PEEK) {
+            int at = 20 + 2 * way + (flags > MSG_WAITALL), fd = near_accepted(at);
+            far_ok(far("put %d abcde", at));
+            sleep_ms(20);
+            char end[32];
+            snprintf(end, sizeof end, last[way], at);
+            far_ok(far("later 40 %s", end));
+            printf("%s all of less %s", way ? "reset:" : "end:", result(recv(fd, bytes, 8, flags)));
+            printf(" %.5s", bytes);
+            printf(", again %s", result(recv(fd, bytes, 8, flags)));
+            printf(", then %s\n", result(recv(fd, bytes, 8, MSG_DONTWAIT)));
+            close(fd);
+        }
+    }
+}
+
 static void files(int fd, int at)
 {
     enum { ALL = 300000 };
@@ -413,5 +435,6 @@ int main(int count, char **arguments)
         splices(fd, at + 8);
         close(fd);
     }
+    waits_for_all();
     return 0;
 }

@@ -53,11 +53,10 @@ impl World {
     /// The program has closed a listener. If nobody else listens there, what waits is reset in the end.
     pub(crate) fn leave(&mut self, listener: Listener, ipv6: bool, asked: Arc<Asked>) {
         let Listener { local, on, passed, is_kernels, .. } = listener;
-        if on.is_empty() && !is_kernels {
-            return;
+        if !on.is_empty() || is_kernels {
+            // First of all nothing new may come.
+            self.host.disown(local);
         }
-        // First of all nothing new may come.
-        self.host.disown(local);
         for (local, connection) in passed {
             // It is closed if nobody takes it.
             let _ = self.host.pass_on(local, connection);

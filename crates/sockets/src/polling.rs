@@ -188,6 +188,11 @@ impl<O: Outside> Sockets<O> {
             }?;
             // Somebody may sleep on the set already.
             world.wake_set(set);
+            // Or on one that has it as a member (ep_poll_safewake): what it tells is looked at anew.
+            if let Some(shown) = world.sets.shown_of(set) {
+                shown.noted = true;
+                world.refresh_shown();
+            }
             Ok(())
         })?;
         let part = self.at(fd);

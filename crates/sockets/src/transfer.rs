@@ -6,13 +6,14 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use uncork_stack::{SendError, SocketOption, State};
+use uncork_stack::{RecvError, SendError, SocketOption, State};
 
 use crate::handing::HANDED_OVER;
 use crate::outside::Outside;
 use crate::parts::{Part, Parts};
 use crate::sleepers::For;
 use crate::table::{Place, Slot};
+use crate::tcp::Tcp;
 use crate::waiting::Wait;
 use crate::world::World;
 use crate::{Sockets, connection, errno, has_given};
@@ -238,6 +239,13 @@ impl<O: Outside> Sockets<O> {
 /// A SYN has left that had waited for data. The kernel says it to nobody who writes.
 const LAUNCHED: Errno = Errno::EINPROGRESS;
 
+/// Whether anything may come behind what is there: who looks does not read as far as the end.
+fn comes_more(stack: &dyn Tcp, place: Place) -> bool {
+    use State::{CloseWait, Closed, Closing, LastAck, TimeWait};
+    let state = stack.state(place.id).unwrap_or(Closed);
+    !matches!(state, CloseWait | Closing | LastAck | TimeWait | Closed)
+}
+
 /// What a socket without a connection says to who writes (tcp_sendmsg).
 fn not_open(error: Errno) -> Errno {
     if error == Errno::ENOTCONN { Errno::EPIPE } else { error }
@@ -430,10 +438,15 @@ impl World {
                 Ok(taken) => {
                     *received += taken;
                     if taken < wanted {
-                        return Ok(false);
+                        return Ok(look && !comes_more(stack, place));
                     }
                 }
-                Err(_) if *received > 0 => return Ok(false),
+                Err(RecvError::WouldBlock) if *received > 0 => return Ok(false),
+                // What was taken is told now, and that at the next call: nothing more is waited for (tcp_recvmsg).
+                Err(RecvError::Failed(error)) if *received > 0 => {
+                    stack.put_back_error(place.id, error);
+                    return Ok(true);
+                }
                 Err(error) => return Err(errno::of_recv(error)),
             }
         }
@@ -457,6 +470,6 @@ impl World {
             left = later;
         }
         *received = looked;
-        Ok(looked == 0)
+        Ok(looked == 0 || !comes_more(link.stack(), place))
     }
 }

@@ -354,6 +354,16 @@ impl Connection {
         }
     }
 
+    /// Whether the peer has not answered a SYN yet.
+    pub(crate) fn is_connecting(&self) -> bool {
+        self.state == State::SynSent
+    }
+
+    /// The user does not want to be connected any more: whoever waits for that is told (`inet_shutdown`, `tcp_disconnect`).
+    pub(crate) fn give_up(&mut self, cx: &mut Context) {
+        self.finish(Cause::Close, Some(ConnectionError::Reset), cx);
+    }
+
     /// The user has no more to send (shutdown(SHUT_WR), RFC 9293 §3.10.4).
     pub(crate) fn shut_sending(&mut self, cx: &mut Context) {
         if self.state == State::SynSent {

@@ -233,6 +233,9 @@ impl Stack {
     /// Ends one direction or both.
     pub fn shutdown(&mut self, now: Instant, socket: SocketId, how: Shutdown) {
         self.with(now, socket, |connection, cx| {
+            if connection.is_connecting() {
+                return connection.give_up(cx);
+            }
             if how != Shutdown::Write {
                 connection.user.closed_reading = true;
             }
