@@ -230,6 +230,35 @@ static void left_to_a_daemon(void)
     close(told[0]);
 }
 
+/* A child goes on with a connection that was reset before: with what had come, and with that, and at once. */
+static void left_to_a_child_when_reset(void)
+{
+    char bytes[8] = "";
+    for (int unread = 0; unread < 2; unread++) {
+        int fd = near_accepted(0);
+        if (unread)
+            far_ok(far("put 0 abc"));
+        sleep_ms(20);
+        far_ok(far("reset 0"));
+        sleep_ms(50);
+        fflush(stdout);
+        pid_t child = fork();
+        if (child == 0) {
+            /* Its parent has closed it. */
+            sleep_ms(50);
+            double begun = now_ms();
+            printf("reset before, %d unread: %s", unread, result(read(fd, bytes, 8)));
+            printf(" %s, then %s", bytes, result(read(fd, bytes, 8)));
+            printf(", then %s", result(read(fd, bytes, 8)));
+            printf(", in time %s\n", yes(now_ms() - begun < 1000));
+            fflush(stdout);
+            _exit(0);
+        }
+        close(fd);
+        waitpid(child, NULL, 0);
+    }
+}
+
 static volatile int handled;
 static void on_alarm(int signal UNUSED) { handled++; }
 
@@ -295,6 +324,7 @@ int main(int count, char **arguments)
     small_pieces();
     without_a_copy();
     left_to_a_daemon();
+    left_to_a_child_when_reset();
     partial();
     no_program();
     return 0;

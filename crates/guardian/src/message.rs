@@ -9,7 +9,7 @@ use uncork_stack::{FastOpenKeys, Snapshot};
 use crate::{Device, Octets};
 
 /// Changes with the meaning of the messages.
-pub const VERSION: u32 = 13;
+pub const VERSION: u32 = 14;
 
 /// Both ends of a connection, ours first.
 pub type Ends = (SocketAddr, SocketAddr);

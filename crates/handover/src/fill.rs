@@ -48,7 +48,8 @@ fn give_rest(socket: BorrowedFd<'_>, detached: &Detached) -> Result<(), Error> {
     give(socket, detached.unsent())?;
     let one = &detached.snapshot;
     let ends = matches!(one.state, SnapshotState::FinWait1 | SnapshotState::LastAck);
-    let directions = [(ends && !one.fin_sent, Shutdown::Write), (one.reading_shut, Shutdown::Read)];
+    let shut = one.reading_shut && one.state != SnapshotState::Reset;
+    let directions = [(ends && !one.fin_sent, Shutdown::Write), (shut, Shutdown::Read)];
     for (_, direction) in directions.into_iter().filter(|(shut, _)| *shut) {
         shutdown(socket.as_raw_fd(), direction)
             .map_err(|error| Error::doing("shut it down")(error.into()))?;

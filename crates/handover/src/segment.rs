@@ -28,6 +28,8 @@ pub(crate) enum Said {
     Fin,
     /// That he has ours.
     HasOurFin,
+    /// That there is no connection any more.
+    Reset,
 }
 
 /// Says it in his place.
@@ -80,6 +82,7 @@ fn packet(snapshot: &Snapshot, said: Said) -> Vec<u8> {
     let flags = match said {
         Said::Fin => Flags::ACK.with(Flags::FIN),
         Said::HasOurFin => Flags::ACK,
+        Said::Reset => Flags::ACK.with(Flags::RST),
     };
     // Behind what was sent there is our FIN.
     let acknowledges = SeqNumber(snapshot.send_first) + u32::from(said == Said::HasOurFin);

@@ -12,6 +12,7 @@ use crate::segment::{Said, pretend};
 
 // net/tcp_states.h
 const FIN_WAIT_2: u8 = 5;
+const CLOSE: u8 = 7;
 const CLOSE_WAIT: u8 = 8;
 const CLOSING: u8 = 11;
 
@@ -61,6 +62,7 @@ fn end(socket: BorrowedFd<'_>, snapshot: &Snapshot) -> Result<(), Error> {
             hear(socket, snapshot, Said::Fin, CLOSE_WAIT)?;
             ours(snapshot.fin_sent)
         }
+        SnapshotState::Reset => hear(socket, snapshot, Said::Reset, CLOSE),
     }
 }
 

@@ -41,13 +41,15 @@ pub(super) fn set_all(fd: c_int, settings: &[Setting]) {
 pub(super) fn settle(handed: &HandedOver) {
     let HandedOver { fds, non_blocking, options, watches, why } = handed;
     let Some(&fd) = fds.first() else { return };
+    // A number that was closed, while duplicates live, may be somebody else's by now.
+    let watches = || watches.iter().filter(|watched| fds.contains(&watched.fd));
     set_all(fd, options);
     // SAFETY: a flag.
     unsafe {
         let flags = if *non_blocking { libc::O_NONBLOCK } else { 0 };
         let _ = raw!(SYS_fcntl, fd, libc::F_SETFL, flags);
     }
-    for Watched { set, fd, event } in watches {
+    for Watched { set, fd, event } in watches() {
         let add = libc::EPOLL_CTL_ADD;
         // SAFETY: an event that lives as long as the call.
         let _ = unsafe { raw!(SYS_epoll_ctl, *set, add, *fd, &raw const *event) };
@@ -67,7 +69,7 @@ pub(super) fn settle(handed: &HandedOver) {
             }
         }
     }
-    for Watched { set, fd, .. } in watches {
+    for Watched { set, fd, .. } in watches() {
         // One that is connected again takes its membership along.
         POSIX.watched(*set, *fd);
     }
@@ -162,8 +164,9 @@ fn stage_of(fd: c_int) -> Stage {
     const TCP_REPAIR: c_int = 19;
     // Asked first: what has ends and is finished then has begun to be filled before.
     // SAFETY: the kernel writes at most the length given.
-    let is_connected =
-        unsafe { raw!(SYS_getpeername, fd, name.as_mut_ptr(), &raw mut len) }.is_ok();
+    let is_connected = unsafe { raw!(SYS_getpeername, fd, name.as_mut_ptr(), &raw mut len) }
+        .is_ok()
+        || was_reset(fd);
     let is_finished = is_off(fd, libc::SOL_TCP, TCP_REPAIR)
         && is_off(fd, libc::SOL_SOCKET, uncork_handover::UNFINISHED);
     match (is_finished, is_connected) {
@@ -171,6 +174,15 @@ fn stage_of(fd: c_int) -> Stage {
         (true, false) => Stage::NotBegun,
         (true, true) => Stage::Live,
     }
+}
+
+/// Whether it had a connection, which is over: the kernel names no peer then.
+fn was_reset(fd: c_int) -> bool {
+    let mut one = libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
+    let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a structure and a time that live as long as the call, and no mask.
+    let told = unsafe { raw!(SYS_ppoll, &raw mut one, 1, &raw const at_once, 0, 8) };
+    told.is_ok() && one.revents & libc::POLLRDHUP != 0
 }
 
 fn is_off(fd: c_int, level: c_int, option: c_int) -> bool {

@@ -194,15 +194,6 @@ impl Drop for Own {
     }
 }
 
-/// The stack has no more to do with a descriptor when this is dropped.
-struct Forgotten(RawFd);
-
-impl Drop for Forgotten {
-    fn drop(&mut self) {
-        super::calls::forget(self.0);
-    }
-}
-
 impl Host for Guardian {
     fn another(&self) -> Box<dyn Host> {
         Box::new(Self { fast_open: self.fast_open, ..Self::at(self.place.clone()) })
@@ -419,9 +410,13 @@ impl Host for Guardian {
         let own = Own::of(fd)?;
         // SAFETY: it is open for as long as `own` lives.
         let socket = unsafe { BorrowedFd::borrow_raw(own.0) };
-        // From now on the program's calls go to the kernel; not before, or they would find half a connection.
-        let _forgotten = Forgotten(fd);
-        self.fill(detached, socket, inet6)
+        let filled = self.fill(detached, socket, inet6);
+        if filled.is_err() {
+            // The program's calls go to the kernel, as they do behind `settle`: not before that, or they would find half a
+            // connection, or wait for one whose program does not want to.
+            super::calls::forget(fd);
+        }
+        filled
     }
 
     fn bring(&mut self, (local, remote): (SocketAddr, SocketAddr), fd: RawFd, segment: &[u8]) {

@@ -8,7 +8,7 @@ use uncork_packet::Instant;
 use uncork_wire::SeqNumber;
 
 use super::Stack;
-use crate::connection::{Cause, Connection, Fast, State};
+use crate::connection::{Cause, Connection, ConnectionError, Fast, State};
 use crate::handle::SocketId;
 use crate::interface::reply::Reply;
 
@@ -28,17 +28,20 @@ pub enum SnapshotState {
     Closing,
     /// Both have, the peer first; this side's FIN is not acknowledged, and perhaps not sent.
     LastAck,
+    /// The peer has reset it, which the user has not been told. What had come before can be read.
+    Reset,
 }
 
 impl SnapshotState {
-    fn of(state: State) -> Option<Self> {
-        Some(match state {
+    fn of(connection: &Connection) -> Option<Self> {
+        Some(match connection.state {
             State::Established => Self::Established,
             State::CloseWait => Self::CloseWait,
             State::FinWait1 => Self::FinWait1,
             State::FinWait2 => Self::FinWait2,
             State::Closing => Self::Closing,
             State::LastAck => Self::LastAck,
+            State::Closed if connection.user.error() == Some(ConnectionError::Reset) => Self::Reset,
             State::Closed | State::SynSent | State::SynReceived | State::TimeWait => return None,
         })
     }
@@ -156,7 +159,7 @@ impl Stack {
         if connection.id != socket || connection.is_fast_child() {
             return None;
         }
-        let state = SnapshotState::of(connection.state)?;
+        let state = SnapshotState::of(connection)?;
         // Of Fast Open, a name in an accept queue.
         if connection.listener.is_some() && !connection.fast.has(Fast::ACCEPTED) {
             return None;
@@ -165,7 +168,8 @@ impl Stack {
         let connection = self.connections.get_mut(socket.place)?;
         let cx = self.shared.at(now);
         // Who goes on knows nothing of one that was held back, and the peer may send no more until it comes (Nagle).
-        let owed = link.and_then(|link| Some((link, connection.take_owed_ack(cx)?)));
+        let speaks = link.filter(|_| state != SnapshotState::Reset);
+        let owed = speaks.and_then(|link| Some((link, connection.take_owed_ack(cx)?)));
         let detached = connection.snapshot(now, state);
         let tuple = connection.tuple;
         connection.user.attached = false;
