@@ -138,6 +138,39 @@ static void nested_by_turns(void)
     close(outer);
 }
 
+static volatile double woken;
+
+static void *waits_and_looks_at_the_clock(void *set)
+{
+    waits(set);
+    woken = now_ms();
+    return NULL;
+}
+
+/* Whoever sleeps on a set hears what changes in one that is in it, though who has changed it calls nothing more. */
+static void changed_within(void)
+{
+    for (int change = 0; change < 2; change++) {
+        int inner = epoll_create1(0), outer = epoll_create1(0), fd = near_accepted(0), other = near_accepted(1);
+        printf("changed within: %s", enters(inner, fd, EPOLLIN, 7));
+        printf(" %s", enters(outer, inner, EPOLLIN | EPOLLET, 8));
+        printf(", told %s", told(outer, 20));
+        pthread_t thread = start(waits_and_looks_at_the_clock, outer);
+        struct epoll_event event = {EPOLLIN | EPOLLOUT, {.u64 = 9}};
+        double begun = now_ms();
+        woken = 0;
+        int done = epoll_ctl(inner, change ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, change ? fd : other, &event);
+        while (now_ms() - begun < 400)
+            ;
+        bool at_once = woken && woken - begun < 350;
+        pthread_join(thread, NULL);
+        printf(", done %s, told %s, at once %s\n", result(done), said, yes(at_once));
+        int all[] = {inner, outer, fd, other};
+        for (int at = 0; at < 4; at++)
+            close(all[at]);
+    }
+}
+
 /* A member of several. */
 static void several(void)
 {
@@ -366,6 +399,7 @@ int main(int count, char **arguments)
     close(set);
     nested();
     nested_by_turns();
+    changed_within();
     several();
     listens();
     forked();

@@ -145,6 +145,28 @@ fn ends_are_no_octets() {
 }
 
 #[test]
+fn one_that_was_reset_is_given_away_with_what_had_come_until_its_user_knows() {
+    let mut lab = Lab::new(Config::default());
+    let socket = lab.accepted(SYN);
+    lab.write(socket, 50);
+    lab.send("P. 1:11(10) ack 1 win 500 <ts 300 0>");
+    lab.take();
+    lab.send("R 11:11(0) win 0");
+    let detached = detach(&mut lab, socket);
+    assert_eq!(lab.take(), [""; 0]);
+    let one = &detached.snapshot;
+    assert_eq!((one.state, one.unread_bytes), (SnapshotState::Reset, 10));
+    assert_eq!((one.unacknowledged_bytes, one.unsent_bytes), (0, 0));
+    assert_eq!(detached.unread(), (1..11).map(byte).collect::<Vec<_>>());
+
+    let mut lab = Lab::new(Config::default());
+    let socket = lab.accepted(SYN);
+    lab.send("R 1:1(0) win 0");
+    assert!(lab.stack.take_error(socket).is_some());
+    assert!(lab.stack.detach(lab.now, socket).is_none());
+}
+
+#[test]
 fn what_its_user_has_closed_is_given_away_until_it_is_over() {
     let mut lab = Lab::new(Config::default());
     let socket = lab.accepted(SYN);

@@ -148,7 +148,8 @@ impl Stack {
     /// Gives a connection away, and forgets it: nothing more is sent of it, and segments that still come for it
     /// are not answered for ten seconds, in which somebody else should have begun to get them. Nothing, and
     /// nothing has changed, if it is not in one of the states that can be given away, or was not accepted.
-    /// One whose user has closed it can be given away as long as there is something left to be done. All that has come is
+    /// One whose user has closed it can be given away as long as there is something left to be done, and one that its peer has
+    /// reset until its user knows. All that has come is
     /// acknowledged, by a segment that leaves with the next turn.
     ///
     /// What is lost: the congestion window and all that was measured of the path; ECN (`TCP_REPAIR` has no word for
@@ -191,6 +192,9 @@ impl Connection {
         // Numbers of octets: a FIN is none.
         let first = if sender.una.after(sender.end) { sender.end } else { sender.una };
         let next = if sender.nxt.after(sender.end) { sender.end } else { sender.nxt };
+        // Nobody will have what a reset left unsent.
+        let end = if state == SnapshotState::Reset { first } else { sender.end };
+        let next = if next.after(end) { end } else { next };
         let received = receiver.nxt - u32::from(receiver.is_finished());
         let acknowledged = receiver.acknowledged;
         let told = if acknowledged.after(received) { received } else { acknowledged };
@@ -203,7 +207,7 @@ impl Connection {
             reading_shut: self.user.closed_reading,
             send_first: first.0,
             unacknowledged_bytes: count(first, next),
-            unsent_bytes: count(next, sender.end),
+            unsent_bytes: count(next, end),
             receive_first: (received - receiver.readable_bytes()).0,
             unread_bytes: receiver.readable_bytes(),
             window_seq: sender.window_seq.0,
@@ -216,7 +220,7 @@ impl Connection {
             sack: peer.sacks,
             timestamp: peer.stamps.then(|| peer.stamp(now)),
         };
-        let (queued, queued_rest) = sender.buffer.slices(0, count(first, sender.end));
+        let (queued, queued_rest) = sender.buffer.slices(0, count(first, end));
         let (unread, unread_rest) = receiver.readable();
         Detached { snapshot, bytes: [unread, unread_rest, queued, queued_rest].concat() }
     }
