@@ -241,6 +241,29 @@ static void edges(void)
     close(set);
 }
 
+/* Told once, and the kernel's by the time that its peer resets it: MSG_OOB is its. */
+static void one_shot_of_the_kernels(void)
+{
+    for (int deletes = 0; deletes < 2; deletes++) {
+        int fd = near_connected(0), set = epoll_create1(0);
+        add(set, fd, EPOLLIN | EPOLLONESHOT, 1);
+        far_ok(far("put 0 ab"));
+        show_set("one shot", set, 1000);
+        printf("urgent: %s\n", result(send(fd, "u", 1, MSG_OOB)));
+        show_set("disarmed", set, 20);
+        far_ok(far("reset 0"));
+        show_set("disarmed, reset", set, 100);
+        if (deletes)
+            printf("deleted %s", result(epoll_ctl(set, EPOLL_CTL_DEL, fd, NULL)));
+        printf("changed %s", result(change(set, fd, EPOLLIN | EPOLLONESHOT, 2)));
+        printf(" %s\n", result(change(set, fd, EPOLLIN | EPOLLONESHOT, 2)));
+        show_set("armed, reset", set, 1000);
+        show_set("again", set, 20);
+        close(fd);
+        close(set);
+    }
+}
+
 static void one_shot(void)
 {
     int fd = near_connected(0), set = epoll_create1(0), other = epoll_create1(0);
@@ -509,6 +532,7 @@ int main(int count, char **arguments)
     selects();
     edges();
     one_shot();
+    one_shot_of_the_kernels();
     hang_ups();
     nested();
     mixed();

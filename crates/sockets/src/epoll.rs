@@ -18,7 +18,7 @@ const ONE_SHOT: u32 = libc::EPOLLONESHOT as u32;
 /// Told whether asked for or not.
 const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
 /// What does not name an event.
-const WAYS: u32 = EDGE | ONE_SHOT | libc::EPOLLWAKEUP as u32 | EXCLUSIVE;
+pub(crate) const WAYS: u32 = EDGE | ONE_SHOT | libc::EPOLLWAKEUP as u32 | EXCLUSIVE;
 const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 /// What goes with it (EPOLLEXCLUSIVE_OK_BITS of fs/eventpoll.c).
 const WITH_EXCLUSIVE: u32 =

@@ -89,6 +89,14 @@ pub struct Watched {
     pub event: libc::epoll_event,
 }
 
+impl Watched {
+    /// Whether it was told (EPOLLONESHOT) and not armed again since.
+    #[must_use]
+    pub fn is_disarmed(&self) -> bool {
+        self.event.events & !crate::epoll::WAYS == 0
+    }
+}
+
 impl Requests {
     fn new() -> io::Result<Self> {
         let (ours, theirs) = UnixDatagram::pair()?;

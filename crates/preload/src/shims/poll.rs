@@ -451,6 +451,9 @@ pub(crate) unsafe extern "C-unwind" fn epoll_ctl_hook(
         if result == 0 && operation == libc::EPOLL_CTL_ADD {
             stacked::entered(epfd, fd);
         }
+        if result != 0 && linux::errno() == libc::ENOENT {
+            return stacked::disarmed::control(epfd, operation, fd, event).unwrap_or(result);
+        }
         result
     }
 }

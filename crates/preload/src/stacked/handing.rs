@@ -9,7 +9,7 @@ use uncork_sockets::{HandedOver, Setting, Watched};
 
 use super::calls::is_unconnected;
 use super::heritage::gives_duplicate;
-use super::{SOCKETS, calls, chosen, is_on, places, state_of};
+use super::{SOCKETS, calls, chosen, disarmed, is_on, places, state_of};
 use crate::POSIX;
 use crate::raw::raw;
 
@@ -49,7 +49,12 @@ pub(super) fn settle(handed: &HandedOver) {
         let flags = if *non_blocking { libc::O_NONBLOCK } else { 0 };
         let _ = raw!(SYS_fcntl, fd, libc::F_SETFL, flags);
     }
-    for Watched { set, fd, event } in watches() {
+    for watched in watches() {
+        let Watched { set, fd, event } = watched;
+        // The kernel's own are deaf then, to errors as well.
+        if watched.is_disarmed() && disarmed::note(*set, *fd) {
+            continue;
+        }
         let add = libc::EPOLL_CTL_ADD;
         // SAFETY: an event that lives as long as the call.
         let _ = unsafe { raw!(SYS_epoll_ctl, *set, add, *fd, &raw const *event) };

@@ -10,6 +10,7 @@ mod calls;
 mod cancelling;
 pub(crate) mod chosen;
 mod connecting;
+pub(crate) mod disarmed;
 pub(crate) mod duplicates;
 mod faults;
 mod handing;

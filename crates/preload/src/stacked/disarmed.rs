@@ -1,0 +1,69 @@
+//! Members of sets that were told (EPOLLONESHOT) and whose connection became the kernel's before they were armed again.
+//!
+//! The kernel arms what is entered, for errors at least (`do_epoll_ctl`): a second thread would be told of a connection that the
+//! first one still has. So these are entered only when the program arms them.
+
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use libc::{c_int, epoll_event};
+
+use super::outside::inode;
+use crate::real;
+
+/// More are entered at once.
+const MOST: usize = 256;
+const FREE: u64 = 0;
+/// Its key is about to be written.
+const TAKEN: u64 = u64::MAX;
+
+struct Disarmed {
+    /// Set and descriptor; [`FREE`] without.
+    key: AtomicU64,
+    /// Of the socket: the number may be another's when it is looked for.
+    inode: AtomicU64,
+}
+
+static ALL: [Disarmed; MOST] =
+    [const { Disarmed { key: AtomicU64::new(FREE), inode: AtomicU64::new(0) } }; MOST];
+
+fn key(set: c_int, fd: c_int) -> u64 {
+    (u64::from(set.cast_unsigned()) << 32) | (u64::from(fd.cast_unsigned()) + 1)
+}
+
+/// Whether this one, which is no member by now, is one again when it is armed.
+pub(super) fn note(set: c_int, fd: c_int) -> bool {
+    let Some(inode) = inode(fd) else { return false };
+    let taken =
+        ALL.iter().find(|one| one.key.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_ok());
+    if let Some(one) = taken {
+        one.inode.store(inode, Relaxed);
+        one.key.store(key(set, fd), Release);
+    }
+    taken.is_some()
+}
+
+/// Makes a call anew that the kernel has answered with ENOENT, if the member is one of these. None if not.
+///
+/// # Safety
+/// As for epoll_ctl(2).
+pub(crate) unsafe fn control(
+    set: c_int,
+    operation: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> Option<c_int> {
+    let key = key(super::duplicates::number_of(set), fd);
+    let one = ALL.iter().find(|one| one.key.load(Acquire) == key)?;
+    let is_it = Some(one.inode.load(Relaxed)) == inode(fd);
+    one.key.compare_exchange(key, FREE, Relaxed, Relaxed).ok()?;
+    match operation {
+        _ if !is_it => None,
+        libc::EPOLL_CTL_MOD => {
+            // SAFETY: as promised.
+            Some(unsafe { real::epoll_ctl()(set, libc::EPOLL_CTL_ADD, fd, event) })
+        }
+        libc::EPOLL_CTL_DEL => Some(0),
+        _ => None,
+    }
+}
