@@ -47,6 +47,8 @@ fn who_waits_for_a_window_for_a_request_and_why_is_shown() {
         (Some("serve http"), Some("eth0"))
     );
     assert_eq!(report["counts"]["passive_opens"], 2);
+    // The device knows, and nothing had to be lost here.
+    assert_eq!(report["frames_lost"], 0);
     let one = found(&report, greedys.clone());
     assert_eq!(one["state"], "ESTAB");
     assert!(one["held_bytes"].as_u64().unwrap() > 0, "{one:#}");

@@ -9,14 +9,14 @@ mod pcapng;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::path::Path;
 use std::time::Duration;
 
 use uncork_packet::{Capabilities, Checksum, Completion, Medium, Received, Transmit, Trust};
 
 use crate::clock::{WallClock, wall_clock};
-use crate::{Driver, Offer};
+use crate::{Driver, Kick, Offer, Redirected};
 use pcapng::Direction;
 
 /// Written at once; so much can be lost to a kill, and only what is younger than [`FLUSH_AFTER`].
@@ -203,6 +203,14 @@ impl<D: Driver, W: Write> Driver for Record<D, W> {
         })
     }
 
+    fn has_frames(&mut self) -> bool {
+        self.inner.has_frames()
+    }
+
+    fn is_filling(&mut self) -> bool {
+        self.inner.is_filling()
+    }
+
     fn complete(&mut self, each: &mut dyn FnMut(Completion)) -> io::Result<()> {
         self.inner.complete(each)
     }
@@ -221,6 +229,14 @@ impl<D: Driver, W: Write> Driver for Record<D, W> {
         self.inner.flush()
     }
 
+    fn flush_later(&mut self) -> io::Result<Option<Kick>> {
+        self.inner.flush_later()
+    }
+
+    fn settle(&self) {
+        self.inner.settle();
+    }
+
     fn wakes(&self) -> Option<BorrowedFd<'_>> {
         self.inner.wakes()
     }
@@ -231,5 +247,17 @@ impl<D: Driver, W: Write> Driver for Record<D, W> {
 
     fn rest_at_most(&self) -> Option<Duration> {
         self.inner.rest_at_most()
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        self.inner.descriptors()
+    }
+
+    fn lost(&mut self) -> Option<u64> {
+        self.inner.lost()
+    }
+
+    fn redirected(&self) -> Option<Redirected> {
+        self.inner.redirected()
     }
 }
