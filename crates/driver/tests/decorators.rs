@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::cell::Cell;
+use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::path::Path as FilePath;
@@ -186,9 +187,9 @@ fn a_full_disk_stops_the_recording_and_not_the_traffic() {
     // A device that is always full (full(4)).
     let told = Rc::new(Cell::new(0));
     let count = told.clone();
-    let mut here = Record::create(here, FilePath::new("/dev/full"), "memory")
-        .unwrap()
+    let mut here = Record::later(here, "memory")
         .telling(move |error| count.set(count.get() + error.raw_os_error().unwrap()));
+    here.begin(FilePath::new("/dev/full")).unwrap();
     for number in 0..10 {
         assert_eq!(send(&mut here, &[number; 50], plain(50)), Offer::Taken);
         assert_eq!(received(&mut there), [[number; 50]]);
@@ -198,6 +199,25 @@ fn a_full_disk_stops_the_recording_and_not_the_traffic() {
     assert_eq!(error.raw_os_error(), Some(28), "{error}");
     assert_eq!((outcome.frames, outcome.missed), (0, 10));
     assert_eq!(told.get(), 28, "once");
+}
+
+#[test]
+fn a_file_is_emptied_when_its_recording_begins_and_not_by_a_second_one() {
+    let file = FilePath::new(env!("CARGO_TARGET_TMPDIR")).join("begun-twice.pcapng");
+    fs::write(&file, b"of yesterday").unwrap();
+    let mut first = Record::later(pair().0, "memory");
+    assert_eq!(fs::read(&file).unwrap(), b"of yesterday");
+    first.begin(&file).unwrap();
+    let begun = fs::read(&file).unwrap();
+    // The magic number of a pcapng's first block.
+    assert_eq!(begun[..4], [0x0a, 0x0d, 0x0d, 0x0a]);
+    let mut second = Record::later(pair().0, "memory");
+    let error = second.begin(&file).unwrap_err();
+    assert_eq!(error.to_string(), "it is being recorded into by another");
+    drop(second);
+    assert_eq!(fs::read(&file).unwrap(), begun);
+    drop(first);
+    Record::later(pair().0, "memory").begin(&file).unwrap();
 }
 
 #[test]

@@ -131,7 +131,8 @@ pub(super) struct Device {
 
     /// Write what passes into a capture (pcapng)
     ///
-    /// A recording that breaks off, as by a full disk, is told at once, and disturbs nothing else.
+    /// A file that is there is overwritten once all else has succeeded, unless another one records into it. A recording
+    /// that breaks off, as by a full disk, is told at once, and disturbs nothing else.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) record: Option<PathBuf>,
 

@@ -93,6 +93,32 @@ fn what_cannot_be_used_is_named() {
 }
 
 #[test]
+fn a_recording_of_before_is_lost_to_who_is_refused_or_to_a_second_server() {
+    if is_skipped("a_recording_of_before_is_lost_to_who_is_refused_or_to_a_second_server") {
+        return;
+    }
+    let place = Place::veth("strefused");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("all.pcapng");
+    std::fs::write(&file, "of yesterday").unwrap();
+    let records = |address: &str, more: &str| {
+        let mut command = place.kernels.command(UNCORK);
+        let line = format!("stack serve echo --dev eth0 --addr {address}/24 --record");
+        command.args(line.split(' ')).arg(&file).args(more.split_whitespace());
+        command
+    };
+    refused(&mut records("10.92.0.2", "--socket /none/x"), 2, "/none/x");
+    assert_eq!(std::fs::read(&file).unwrap(), b"of yesterday");
+    let first = Server::start(&mut records("10.92.0.2", ""));
+    let begun = std::fs::read(&file).unwrap();
+    assert_ne!(begun, b"of yesterday");
+    let why = "all.pcapng: it is being recorded into by another";
+    refused(&mut records("10.92.0.3", ""), 2, why);
+    assert!(std::fs::read(&file).unwrap().starts_with(&begun));
+    first.stop();
+}
+
+#[test]
 fn a_name_that_no_device_can_have_is_told() {
     for name in ["averyveryverylongname", "a/b", "", "a b", ".."] {
         let mut command = uncork();
