@@ -82,7 +82,8 @@ fn json(told: &impl Serialize) -> Result<String, Failure> {
 
 /// What the stack tells itself.
 fn tell(path: &Path, pid: Option<u32>) -> Result<Report, Failure> {
-    match (stat::ask(path), pid) {
+    let told = pid.map_or_else(|| stat::ask(path), stat::ask_process);
+    match (told, pid) {
         (Err(error), Some(pid)) if is_nowhere(&error) => {
             ask::ask(pid)?.ok_or_else(|| unanswered(Some(pid), path, &error))
         }

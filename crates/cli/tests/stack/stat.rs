@@ -191,6 +191,28 @@ fn other_users_may_not_ask() {
 }
 
 #[test]
+fn another_user_s_server_is_not_found_by_root() {
+    if is_skipped("another_user_s_server_is_not_found_by_root") {
+        return;
+    }
+    let place = Place::veth("stothers");
+    let (kept, _) = crate::common::uncork_of_nobody();
+    let mut command = place.ours().command("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    command
+        .args(["--inh-caps=+net_raw", "--ambient-caps=+net_raw"])
+        .arg(kept.path().join("uncork"));
+    command.args(["stack", "serve", "discard"]).args(place.device());
+    let mut server = Server::start(command.env_remove("XDG_RUNTIME_DIR"));
+    assert_eq!(ask(&server)["does"], "serve discard");
+    let list = output(uncork().args(["stack", "stat"]));
+    assert!(stdout(&list).contains(&server.pid().to_string()), "{}", stdout(&list));
+    server.signal(nix::sys::signal::Signal::SIGINT);
+    assert_eq!(server.end().code(), Some(0));
+    let _ = std::fs::remove_dir("/tmp/uncork-65534");
+}
+
+#[test]
 fn without_a_stack_there_is_nobody_to_ask() {
     // In a directory of its own, where no stack of anybody is.
     let (_kept, mut command) = if nix::unistd::geteuid().is_root() {
