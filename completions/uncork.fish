@@ -217,8 +217,8 @@ complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect start guard stat why help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l dev -d 'The network device: one that is there, the name of a TAP to be made, or a device of DPDK\'s with its arguments' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l port -d 'The port: 7 for echo, 9 for discard, 19 for chargen, 8080 for http unless it is given' -r
-complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l body -d 'Octets of the body of / (http)' -r
-complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l bytes -d 'Octets of /file (http)' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l body -d 'Octets of the body of / (http) [default: 602]' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l bytes -d 'Octets of /file (http) [default: 100000000]' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l addr -d 'An address of the stack with the length of its network\'s prefix; may be repeated' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l gateway -d 'A router to everybody who is in no network of --addr; one of each version of IP' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l driver -d 'How the device is used' -r -f -a "tap\t'A TAP; made if there is none of this name'
@@ -226,7 +226,7 @@ packet\t'A packet socket on a device that is there'
 xdp\t'Sockets of AF_XDP on a device that is there, one for each of its queues'
 dpdk\t'A device of DPDK\'s, such as net_af_packet0,iface=eth0; for an uncork that was built with it'"
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l host -d 'An address that the kernel\'s end of the TAP gets, with its prefix; may be repeated' -r
-complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l mtu -d 'MTU of the TAP [default: 1500], or of a device of DPDK\'s that is none of the kernel\'s' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l mtu -d 'MTU of the TAP, or of a device of DPDK\'s that is none of the kernel\'s' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l spin -d 'How long to go on looking, after the last frame, before sleeping' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l moderation -d 'For how long what has come may wait for more, when many requests come: off or 10us to 1ms' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l small-queue -d 'How much of one connection may be in the device\'s queue' -r
@@ -243,7 +243,7 @@ packet\t'A packet socket on a device that is there'
 xdp\t'Sockets of AF_XDP on a device that is there, one for each of its queues'
 dpdk\t'A device of DPDK\'s, such as net_af_packet0,iface=eth0; for an uncork that was built with it'"
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l host -d 'An address that the kernel\'s end of the TAP gets, with its prefix; may be repeated' -r
-complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l mtu -d 'MTU of the TAP [default: 1500], or of a device of DPDK\'s that is none of the kernel\'s' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l mtu -d 'MTU of the TAP, or of a device of DPDK\'s that is none of the kernel\'s' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l spin -d 'How long to go on looking, after the last frame, before sleeping' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l moderation -d 'For how long what has come may wait for more, when many requests come: off or 10us to 1ms' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l small-queue -d 'How much of one connection may be in the device\'s queue' -r

@@ -241,9 +241,9 @@ pub(crate) struct Run {
     /// As network cards moderate their interrupts: a few requests are then taken in, answered and sent at once, which
     /// takes a quarter to a half less processor time for each. Try 128us for a server that is quicker than those who ask. Who
     /// has time for each answer gets it so much later. Nothing waits for longer than a quarter of the time in which the quicker
-    /// ones ask again, and nothing at all while few ask. Not with --spin. [default: off]
+    /// ones ask again, and nothing at all while few ask. Not with --spin; instances are told by
+    /// `uncork stack start`. [default: off]
     #[arg(long, value_name = "off|DURATION", requires = "stack", allow_hyphen_values = true)]
-    #[arg(conflicts_with = "spin")]
     pub(crate) moderation: Option<Moderation>,
 
     /// With --stack: how much of one connection may be in the device's queue
@@ -323,7 +323,8 @@ Examples:
   uncork status --json $(pgrep -x nginx)
 
 Exit status: 0 the library is in the process, 1 it is not, 2 the command line is wrong,
-3 no permission to look, 4 no such process. Of several processes, the largest.
+3 no permission to look, 4 no such process, 125 standard output cannot be written. Of several
+processes, the largest.
 
 Without uncork at hand: grep libuncork.so /proc/PID/smaps";
 

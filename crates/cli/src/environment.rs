@@ -59,8 +59,37 @@ impl Environment {
 
     /// Sentences about `UNCORK_*` variables that the library would ignore.
     pub(crate) fn not_understood(&self, autocork: bool) -> Vec<String> {
+        self.settings(autocork).ignored
+    }
+
+    /// What the library will make of it.
+    pub(crate) fn settings(&self, autocork: bool) -> Settings {
         let lookup = |name: &str| self.get(name).map(|value| value.to_string_lossy().into_owned());
-        Settings::from_lookup(autocork, lookup).ignored
+        Settings::from_lookup(autocork, lookup)
+    }
+
+    /// What there is to say of variables that set nothing where the stack is an instance's.
+    pub(crate) fn notes_of_instance(&self) -> Vec<String> {
+        let whose = [
+            (variable::MODERATION, "take the frames in"),
+            (variable::SMALL_QUEUE, "have the queues"),
+        ];
+        let note = |(name, have): (&str, &str)| {
+            let value = self.get(name)?.to_string_lossy();
+            Some(format!(
+                "{name}={value} sets nothing with --stack=instance: it is said to uncork stack start, whose instances {have}"
+            ))
+        };
+        whose.into_iter().filter_map(note).collect()
+    }
+
+    /// The number that a variable is, if it is there.
+    pub(crate) fn number(&self, name: &str) -> Result<Option<u32>, Failure> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        let value = value.to_string_lossy();
+        let number =
+            value.parse().map_err(|_| Failure::own(format!("{name}={value} is no number")))?;
+        Ok(Some(number))
     }
 
     /// In the form that exec takes.
@@ -139,6 +168,23 @@ mod tests {
         environment.remove("D");
         let strings = environment.to_strings().unwrap();
         assert_eq!(strings, [c"A=3".into(), c"B=2".into(), CString::from(c"C=4")]);
+    }
+
+    #[test]
+    fn what_an_instance_is_told_elsewhere_sets_nothing_and_a_number_is_one() {
+        let environment = environment(&[
+            ("UNCORK_MODERATION", "50us"),
+            ("UNCORK_SMALL_QUEUE", "6000"),
+            ("N", "x"),
+        ]);
+        let notes = environment.notes_of_instance();
+        assert_eq!(notes.len(), 2, "{notes:?}");
+        let wanted = "UNCORK_MODERATION=50us sets nothing with --stack=instance: it is said to uncork stack start";
+        assert!(notes[0].starts_with(wanted), "{notes:?}");
+        assert!(notes[1].starts_with("UNCORK_SMALL_QUEUE=6000 sets nothing"), "{notes:?}");
+        assert_eq!(environment.number("M").unwrap(), None);
+        assert_eq!(environment.number("UNCORK_SMALL_QUEUE").unwrap(), Some(6000));
+        assert_eq!(environment.number("N").unwrap_err().to_string(), "N=x is no number");
     }
 
     #[test]

@@ -76,11 +76,7 @@ pub(crate) fn first_cpu(environment: &Environment) -> Result<Option<usize>, Fail
 
 /// For `uncork run --stack=instance`: the number of the instance.
 pub(crate) fn wanted(environment: &Environment) -> Result<Option<u32>, Failure> {
-    let Some(value) = environment.get(PROCESS) else { return Ok(None) };
-    let value = value.to_string_lossy();
-    let number =
-        value.parse().map_err(|_| Failure::own(format!("{PROCESS}={value} is no number")))?;
-    Ok(Some(number))
+    environment.number(PROCESS)
 }
 
 /// Processors, a bit for each.

@@ -8,9 +8,9 @@ use nix::errno::Errno;
 use nix::unistd::execve;
 use uncork_guard::permitted;
 use uncork_guardian::{Client, Error};
-use uncork_posix::config::variable;
+use uncork_posix::config::{Moderation, Settings, variable};
 
-use crate::arguments::{Guarded, InProcess, Run, queues};
+use crate::arguments::{Guarded, InProcess, Run, Wanted, queues};
 use crate::environment::{Environment, c_string};
 use crate::failure::Failure;
 use crate::fstack::Placement;
@@ -62,6 +62,7 @@ fn begin_inline(arguments: &Run, environment: &mut Environment) -> Result<Vec<St
             "--instance names what --stack=instance attaches to: give that instead of --stack, or leave it out",
         ));
     }
+    let idle = note_of_moderation(arguments, environment)?;
     let placement = Placement::of(environment)?;
     let Found { place, devices } = find_guardian(arguments)?;
     environment.set(uncork_guardian::VARIABLE, place);
@@ -72,7 +73,7 @@ fn begin_inline(arguments: &Run, environment: &mut Environment) -> Result<Vec<St
     // Not the guardian, which runs where there is room.
     placement.map_or(Ok(()), Placement::settle)?;
     let slow = placement::warnings(&devices);
-    Ok(fstack::note(environment).into_iter().chain(slow).collect())
+    Ok(fstack::note(environment).into_iter().chain(idle).chain(slow).collect())
 }
 
 /// A guardian of the program's.
@@ -135,41 +136,65 @@ fn names_devices(arguments: &Run) -> bool {
     !is_plain || arguments.driver.is_some() || arguments.queues.is_some()
 }
 
-/// Tells the program where the instances are that it attaches to. Gives what there is to say of it.
-fn join_instance(arguments: &Run, environment: &mut Environment) -> Result<Vec<String>, Failure> {
-    if arguments.guardian.is_some() {
-        return Err(Failure::own(
+/// Refuses what is not said to a program that attaches to instances.
+fn refuse_for_instances(arguments: &Run) -> Result<(), Failure> {
+    let refused = [
+        (
+            arguments.guardian.is_some(),
             "--guardian is for a stack on the program's own threads: give --stack, or leave it out",
-        ));
-    }
-    if names_devices(arguments) {
-        return Err(Failure::own(
+        ),
+        (
+            names_devices(arguments),
             "--dev, --port, --driver and --queues are said to uncork stack start, which has the devices: leave \
              them out with --stack=instance",
-        ));
-    }
-    if arguments.stay {
-        return Err(Failure::own(
+        ),
+        (
+            arguments.stay,
             "--stay is for a stack on the program's own threads: an instance leaves nothing to the kernel, so leave it \
              out, or give --stack",
-        ));
-    }
-    if arguments.small_queue.is_some() {
-        return Err(Failure::own(
+        ),
+        (
+            arguments.small_queue.is_some(),
             "--small-queue is said to uncork stack start, whose instances have the queues: leave it out with \
              --stack=instance",
-        ));
+        ),
+        (
+            arguments.moderation.is_some(),
+            "--moderation is said to uncork stack start, whose instances take the frames in: leave it out with \
+             --stack=instance",
+        ),
+    ];
+    let why = refused.into_iter().find_map(|(is_said, why)| is_said.then_some(why));
+    why.map_or(Ok(()), |why| Err(Failure::own(why)))
+}
+
+/// Which of the instances the program attaches to, if that is said: with --instance, by the variable that says the same,
+/// or, where threads have none of their own, as of F-Stack's adapter.
+fn number_of(
+    wanted: Option<&Wanted>,
+    environment: &Environment,
+    apart: bool,
+) -> Result<Option<u32>, Failure> {
+    let inherited = match wanted {
+        Some(Wanted { number: Some(number), .. }) => return Ok(Some(*number)),
+        // It is about instances of another name.
+        Some(_) => None,
+        None => environment.number(uncork_guardian::INSTANCE_VARIABLE)?,
+    };
+    match inherited {
+        None if !apart => fstack::wanted(environment),
+        inherited => Ok(inherited),
     }
+}
+
+/// Tells the program where the instances are that it attaches to. Gives what there is to say of it.
+fn join_instance(arguments: &Run, environment: &mut Environment) -> Result<Vec<String>, Failure> {
+    refuse_for_instances(arguments)?;
     environment.remove(uncork_guardian::STAY_VARIABLE);
     let apart = bind_to_threads(arguments, environment);
-    let (name, number) = match &arguments.instance {
-        Some(wanted) => (wanted.name.clone(), wanted.number),
-        None => (Name::default(), None),
-    };
-    let number = match number {
-        None if !apart => fstack::wanted(environment)?,
-        number => number,
-    };
+    let wanted = arguments.instance.as_ref();
+    let name = wanted.map(|wanted| wanted.name.clone()).unwrap_or_default();
+    let number = number_of(wanted, environment, apart)?;
     let told = place_file::find(Service::Instances, &name)?;
     if let Some(number) = number.filter(|number| *number >= told.instances) {
         return Err(Failure::own(format!(
@@ -180,12 +205,45 @@ fn join_instance(arguments: &Run, environment: &mut Environment) -> Result<Vec<S
     greet(&told.place, Service::Instances, &name)?;
     let slow = placement::beside_instances(&told.cpus, number);
     let notes = fstack::notes_of_instance(environment, apart && number.is_none());
-    let notes = notes.into_iter().chain(slow).collect();
+    let notes = environment.notes_of_instance().into_iter().chain(notes).chain(slow).collect();
     environment.set(uncork_guardian::VARIABLE, told.place);
-    if let Some(number) = number {
-        environment.set(uncork_guardian::INSTANCE_VARIABLE, number.to_string());
+    match number {
+        Some(number) => {
+            environment.set(uncork_guardian::INSTANCE_VARIABLE, number.to_string());
+        }
+        None => environment.remove(uncork_guardian::INSTANCE_VARIABLE),
     }
     Ok(notes)
+}
+
+/// What is to be said of a moderation that comes to nothing, as who spins takes each frame in at once. An option is
+/// refused then.
+fn note_of_moderation(
+    arguments: &Run,
+    environment: &Environment,
+) -> Result<Option<String>, Failure> {
+    let Settings { spin, moderation, .. } = environment.settings(false);
+    if spin.is_off() || moderation == Moderation::OFF {
+        return Ok(None);
+    }
+    let spins = match arguments.spin {
+        Some(_) => format!("--spin {spin}"),
+        None => format!("{}={spin}", variable::SPIN),
+    };
+    if arguments.moderation.is_none() {
+        let name = variable::MODERATION;
+        return Ok(Some(format!(
+            "{name}={moderation} sets nothing: with {spins} each frame is taken in at once"
+        )));
+    }
+    let way_out = if arguments.spin.is_some() {
+        "leave out one of the two"
+    } else {
+        "give --spin off, or unset that"
+    };
+    Err(Failure::own(format!(
+        "--moderation {moderation} would do nothing, as with {spins} each frame is taken in at once: {way_out}"
+    )))
 }
 
 /// Sets the variables of the options that were given; the others stay as they are.

@@ -145,7 +145,7 @@ fn the_page_is_a_file_of_its_own() {
 fn a_page_that_cannot_be_written_costs_no_report_and_no_tracing() {
     let (directory, file) = saved(&Trace::nagle(3).pcap());
     let ended = examine(&file, &["--html", "/dev/full"]);
-    assert_eq!(code(&ended), 2, "{ended:?}");
+    assert_eq!(code(&ended), 125, "{ended:?}");
     assert!(stdout(&ended).contains("Nagle"), "{ended:?}");
     assert!(stderr(&ended).contains("/dev/full: it cannot be written"), "{ended:?}");
     let traced = directory.path().join("traced");
@@ -388,14 +388,14 @@ fn a_reader_that_goes_away_is_no_error() {
 }
 
 #[test]
-fn an_output_that_is_full_ends_with_2() {
+fn an_output_that_is_full_ends_with_125() {
     let (_directory, file) = saved(&Trace::nagle(3).pcap());
     for more in [&[][..], &["--json"]] {
         let mut command = doctor(&["--pcap", file.to_str().unwrap()]);
         let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let child = command.args(more).stdout(full).stderr(Stdio::piped()).spawn().unwrap();
         let ended = child.wait_with_output().unwrap();
-        assert_eq!(code(&ended), 2);
+        assert_eq!(code(&ended), 125);
         assert!(stderr(&ended).contains("standard output cannot be written"), "{ended:?}");
     }
 }

@@ -204,6 +204,17 @@ fn what_f_stack_s_adapter_was_told_is_what_there_is() {
     command.args(["--", "sh", "-c", "echo $UNCORK_STACK_INSTANCE,$UNCORK_STACK_THREADS"]);
     let ran = output(command.env("FF_PROC_ID", "0"));
     assert_eq!((stdout(&ran).as_str(), stderr(&ran).as_str()), ("1,1\n", ""));
+    // The number that a program has inherited is one of these as well, or another name's.
+    let mut command = on(&host, UNCORK);
+    command.args(["run", "--stack=instance", "--instance", &name, "--", "sh", "-c"]);
+    command.arg("echo ${UNCORK_STACK_INSTANCE-none}");
+    let ran = output(command.env("UNCORK_STACK_INSTANCE", "7"));
+    assert_eq!((stdout(&ran).as_str(), stderr(&ran).as_str()), ("none\n", ""));
+    // What the instances were told is not said to a program.
+    let ran = output(command.env("UNCORK_MODERATION", "50us").env("UNCORK_SMALL_QUEUE", "6000"));
+    let note = "uncork: UNCORK_MODERATION=50us sets nothing with --stack=instance: ";
+    assert!(stderr(&ran).starts_with(note), "{}", stderr(&ran));
+    assert_eq!(stderr(&ran).lines().count(), 2, "{}", stderr(&ran));
     // On the processor of its instance.
     let mut command = on(&host, "taskset");
     command.args(["-c", "1", UNCORK, "run", "--stack=instance", "--instance"]);
@@ -251,9 +262,25 @@ fn options_that_make_no_sense_together_are_told() {
     run(&["--stack=instance", "--port", "80"], why);
     run(&["--stack=instance", "--driver=xdp"], why);
     run(&["--stack=instance", "--queues=2"], why);
+    let why = "--moderation is said to uncork stack start, whose instances take the frames in";
+    run(&["--stack=instance", "--moderation", "50us"], why);
+    let why =
+        "--moderation 50us would do nothing, as with --spin auto each frame is taken in at once";
+    run(&["--stack", "--moderation", "50us", "--spin", "auto"], why);
     run(&["--stack", "--queues=2"], "--queues is for AF_XDP: give --driver=xdp beside it");
     run(&["--stack", "--instance", "web"], "--instance names what --stack=instance attaches to");
     let why =
         "no instances no-such-name of the stack run: sudo uncork stack start --name no-such-name";
     run(&["--stack=instance", "--instance", "no-such-name"], why);
+    // What is inherited is no better than what is typed.
+    let inherits = |arguments: &[&str], (name, value): (&str, &str), why: &str| {
+        let mut command = uncork();
+        command.arg("run").args(arguments).args(["--", "echo", "ran"]).env(name, value);
+        refused(&mut command, 125, why);
+    };
+    let why =
+        "as with UNCORK_SPIN=50us each frame is taken in at once: give --spin off, or unset that";
+    inherits(&["--stack", "--moderation", "50us"], ("UNCORK_SPIN", "50us"), why);
+    let why = "UNCORK_STACK_INSTANCE=first is no number";
+    inherits(&["--stack=instance"], ("UNCORK_STACK_INSTANCE", "first"), why);
 }

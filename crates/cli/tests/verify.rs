@@ -162,6 +162,35 @@ fn what_does_not_help_is_taken_back() {
     link.is_as_before(&before);
 }
 
+/// As above, with room for the first line only where its words go.
+#[test]
+fn what_does_not_help_stays_where_nobody_can_be_told() {
+    let Some(link) = Link::make("what_does_not_help_stays_where_nobody_can_be_told") else {
+        return;
+    };
+    let window = "echo 4096 8192 8192 >/proc/sys/net/ipv4/tcp_rmem";
+    assert!(link.lab.far.command("sh").args(["-c", window]).status().unwrap().success());
+    let before = link.settings();
+    let _bulk = link.bulk(1);
+    // Long enough for every other file of its own.
+    let limit = 1 << 20;
+    let file = link.directory.path().join("said");
+    let out = fs::OpenOptions::new().append(true).create(true).open(&file).unwrap();
+    out.set_len(limit - 250).unwrap();
+    let netns = link.lab.near.name();
+    let words = format!("small-queues --dev {DEVICE} --netns {netns} --verify --each 300ms");
+    let mut command = Command::new("prlimit");
+    command.arg(format!("--fsize={limit}")).args(["sh", "-c", "trap '' XFSZ; exec \"$0\" \"$@\""]);
+    command.arg(UNCORK).args(link.tune(&words).get_args());
+    let ended = command.stdout(out).output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(125), "{said}");
+    assert!(said.contains("standard output cannot be written"), "{said}");
+    let shown = fs::read(&file).unwrap();
+    assert!(String::from_utf8_lossy(&shown).contains("verifying"), "it was not begun");
+    link.is_as_before(&before);
+}
+
 #[test]
 fn a_run_that_is_broken_off_while_it_verifies_is_undone() {
     let Some(link) = Link::make("a_run_that_is_broken_off_while_it_verifies_is_undone") else {

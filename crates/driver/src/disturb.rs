@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd};
 use std::time::Duration;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
@@ -22,7 +22,7 @@ use uncork_path::{Arrived, Counts, Path, Queue};
 use uncork_wire::link::LinkType;
 
 use crate::clock::Clock;
-use crate::{Driver, Offer};
+use crate::{Driver, Offer, Redirected};
 
 /// Frames that may wait for the rate before the device says that it is full, as a device's ring has
 /// it.
@@ -221,6 +221,18 @@ impl<D: Driver> Driver for Disturb<D> {
         Ok(received)
     }
 
+    fn has_frames(&mut self) -> bool {
+        // What is under way is handed on by whoever looks, in either direction.
+        let due = self.next_due();
+        self.held.is_some()
+            || due.is_some_and(|due| due <= (self.clock)())
+            || self.inner.has_frames()
+    }
+
+    fn is_filling(&mut self) -> bool {
+        self.inner.is_filling()
+    }
+
     fn complete(&mut self, each: &mut dyn FnMut(Completion)) -> io::Result<()> {
         // Those of the inner driver are of frames that have left here long ago.
         self.inner.complete(&mut |_| ())?;
@@ -262,7 +274,25 @@ impl<D: Driver> Driver for Disturb<D> {
         self.wakeup.as_ref().map(|wakeup| wakeup.set.0.as_fd())
     }
 
+    fn settle(&self) {
+        self.inner.settle();
+    }
+
     fn rest_at_most(&self) -> Option<Duration> {
         self.inner.rest_at_most()
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        let ours = self.wakeup.iter();
+        let ours = ours.flat_map(|ours| [ours.set.0.as_raw_fd(), ours.timer.as_fd().as_raw_fd()]);
+        self.inner.descriptors().into_iter().chain(ours).collect()
+    }
+
+    fn lost(&mut self) -> Option<u64> {
+        self.inner.lost()
+    }
+
+    fn redirected(&self) -> Option<Redirected> {
+        self.inner.redirected()
     }
 }

@@ -26,6 +26,17 @@ pub enum OpenError {
         "{0:?} is no name of a network device: it has 1 to 15 octets, and no blank, colon or slash"
     )]
     Name(String),
+    /// It is there, and something else.
+    #[error(
+        "{device} is there, and is no {wanted} device of one queue: use a packet socket (--driver packet) or AF_XDP \
+         (--driver xdp) on it, or give another name to a {wanted} that is made"
+    )]
+    Other {
+        /// The device.
+        device: String,
+        /// What it would have to be.
+        wanted: &'static str,
+    },
     /// Something else holds the device.
     #[error("the device {0} is held by another program: end that, or name another device")]
     Busy(String),

@@ -79,9 +79,9 @@ pub(crate) fn mtu_by_index(fd: impl AsFd, index: i32) -> io::Result<u32> {
 }
 
 /// Sets the largest packet of the device, in octets.
-pub(crate) fn set_mtu(fd: impl AsFd, device: &str, mtu: u16) -> io::Result<()> {
+pub(crate) fn set_mtu(fd: impl AsFd, device: &str, mtu: u32) -> io::Result<()> {
     let mut request = Request::about(device)?;
-    request.0.ifr_ifru.ifru_mtu = mtu.into();
+    request.0.ifr_ifru.ifru_mtu = mtu.cast_signed();
     request.make(fd, libc::SIOCSIFMTU)
 }
 

@@ -6,7 +6,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
@@ -27,8 +27,9 @@ pub struct Settings {
     pub device: String,
     /// Ethernet makes a TAP, IP a TUN.
     pub medium: Medium,
-    /// Its MTU is set to this.
-    pub mtu: u16,
+    /// Its MTU is set to this, and back at the end if the device was there first. Without, it stays as it is; one that is
+    /// made has 1500.
+    pub mtu: Option<u16>,
     /// Whether checksums are left to the other side and trains cross whole, both ways. Without, each
     /// segment is a frame of its own, as on a wire.
     pub offload: bool,
@@ -37,6 +38,9 @@ pub struct Settings {
 /// The program's end of the device.
 #[derive(Debug)]
 pub struct Port {
+    /// Before the device is another's.
+    #[expect(dead_code, reason = "to be dropped is all that it is for")]
+    borrowed: Option<Borrowed>,
     file: File,
     device: String,
     capabilities: Capabilities,
@@ -45,6 +49,24 @@ pub struct Port {
     /// A frame that the kernel did not take yet.
     waiting: Option<Transmit>,
     completed: Vec<Completion>,
+}
+
+/// The MTU of a device that was there first, which is put back, unless somebody else has set it meanwhile.
+#[derive(Debug)]
+struct Borrowed {
+    device: String,
+    line: OwnedFd,
+    before: u32,
+    now: u32,
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        // There is nobody to be told, and the device may be gone.
+        if ioctl::mtu(&self.line, &self.device).is_ok_and(|mtu| mtu == self.now) {
+            let _ = ioctl::set_mtu(&self.line, &self.device, self.before);
+        }
+    }
 }
 
 impl Port {
@@ -75,40 +97,41 @@ impl Port {
                 },
                 _ => OpenError::System { doing: "open /dev/net/tun", error },
             })?;
-        let kind = match settings.medium {
-            Medium::Ethernet => libc::IFF_TAP,
-            Medium::Ip => libc::IFF_TUN,
-        };
-        let flags = libc::c_short::try_from(kind | libc::IFF_NO_PI | libc::IFF_VNET_HDR)
-            .map_err(|_| OpenError::Settings("the flags of a TUN device do not fit its request"))?;
-        let device = ioctl::attach(&file, &settings.device, flags).map_err(|error| match error
-            .raw_os_error()
-        {
-            Some(libc::EPERM) => OpenError::Privilege {
-                doing: "making a TAP or TUN device",
-                capability: "CAP_NET_ADMIN",
-            },
-            Some(libc::EBUSY) => OpenError::Busy(settings.device.clone()),
-            _ => OpenError::System { doing: "make the TAP or TUN device", error },
-        })?;
+        let line = socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)
+            .map_err(|error| OpenError::system("open a socket")(error.into()))?;
+        let was_there = ioctl::index(&line, &settings.device).is_ok();
+        let device = attach(&file, settings, was_there)?;
         let offloads = if settings.offload { ioctl::OFFLOADS } else { 0 };
         ioctl::set_offloads(&file, offloads)
             .map_err(OpenError::system("set the offloads of the device (TUNSETOFFLOAD)"))?;
-        let line = socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)
-            .map_err(|error| OpenError::system("open a socket")(error.into()))?;
-        ioctl::set_mtu(&line, &device, settings.mtu)
-            .map_err(OpenError::system("set the MTU of the device"))?;
-        Ok(Self::new(file, device, settings))
+        let before = ioctl::mtu(&line, &device)
+            .map_err(OpenError::system("ask for the MTU of the device"))?;
+        let mtu = settings.mtu.map_or(before, u32::from);
+        let mut borrowed = None;
+        if mtu != before {
+            ioctl::set_mtu(&line, &device, mtu)
+                .map_err(OpenError::system("set the MTU of the device"))?;
+            let device = device.clone();
+            borrowed = was_there.then_some(Borrowed { device, line, before, now: mtu });
+        }
+        let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
+        Ok(Self::new(file, (device, mtu), borrowed, settings))
     }
 
-    fn new(file: File, device: String, settings: &Settings) -> Self {
-        let mut capabilities = Capabilities::plain(settings.medium, settings.mtu);
+    fn new(
+        file: File,
+        (device, mtu): (String, u16),
+        borrowed: Option<Borrowed>,
+        settings: &Settings,
+    ) -> Self {
+        let mut capabilities = Capabilities::plain(settings.medium, mtu);
         if settings.offload {
             capabilities.max_train_bytes = LONGEST_PACKET;
             capabilities.completes_checksums = true;
         }
         let room = vnet::BYTES + LINK_BYTES + 65_536;
         Self {
+            borrowed,
             file,
             device,
             capabilities,
@@ -147,6 +170,27 @@ impl Port {
         }
         Ok(())
     }
+}
+
+/// Makes the file the program's end of the device. Gives the device's name.
+fn attach(file: &File, settings: &Settings, was_there: bool) -> Result<String, OpenError> {
+    let (kind, wanted) = match settings.medium {
+        Medium::Ethernet => (libc::IFF_TAP, "TAP"),
+        Medium::Ip => (libc::IFF_TUN, "TUN"),
+    };
+    let flags = libc::c_short::try_from(kind | libc::IFF_NO_PI | libc::IFF_VNET_HDR)
+        .map_err(|_| OpenError::Settings("the flags of a TUN device do not fit its request"))?;
+    let name = || settings.device.clone();
+    ioctl::attach(file, &settings.device, flags).map_err(|error| match error.raw_os_error() {
+        Some(libc::EPERM) => OpenError::Privilege {
+            doing: "making a TAP or TUN device",
+            capability: "CAP_NET_ADMIN",
+        },
+        Some(libc::EBUSY) => OpenError::Busy(name()),
+        // That is all that it says of a device that is something else.
+        Some(libc::EINVAL) if was_there => OpenError::Other { device: name(), wanted },
+        _ => OpenError::System { doing: "make the TAP or TUN device", error },
+    })
 }
 
 /// What the kernel takes (`dev_valid_name`); it would say of others that there is no such device.

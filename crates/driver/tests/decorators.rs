@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::cell::Cell;
+use std::fs;
 use std::io::{self, Write};
+use std::os::fd::{BorrowedFd, RawFd};
 use std::path::Path as FilePath;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,9 +12,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use uncork_driver::memory::{self, Port};
-use uncork_driver::{Disturb, Driver, Offer, Record, Trace};
+use uncork_driver::{Disturb, Driver, Offer, Record, Redirected, Trace};
 use uncork_packet::{
-    Capabilities, Checksum, Completion, Instant, Medium, Owner, Segmentation, Transmit, Trust,
+    Capabilities, Checksum, Completion, Instant, Medium, Owner, Received, Segmentation, Transmit,
+    Trust,
 };
 use uncork_path::{Faults, Loss, Path, Reorder};
 
@@ -184,9 +187,9 @@ fn a_full_disk_stops_the_recording_and_not_the_traffic() {
     // A device that is always full (full(4)).
     let told = Rc::new(Cell::new(0));
     let count = told.clone();
-    let mut here = Record::create(here, FilePath::new("/dev/full"), "memory")
-        .unwrap()
+    let mut here = Record::later(here, "memory")
         .telling(move |error| count.set(count.get() + error.raw_os_error().unwrap()));
+    here.begin(FilePath::new("/dev/full")).unwrap();
     for number in 0..10 {
         assert_eq!(send(&mut here, &[number; 50], plain(50)), Offer::Taken);
         assert_eq!(received(&mut there), [[number; 50]]);
@@ -196,6 +199,25 @@ fn a_full_disk_stops_the_recording_and_not_the_traffic() {
     assert_eq!(error.raw_os_error(), Some(28), "{error}");
     assert_eq!((outcome.frames, outcome.missed), (0, 10));
     assert_eq!(told.get(), 28, "once");
+}
+
+#[test]
+fn a_file_is_emptied_when_its_recording_begins_and_not_by_a_second_one() {
+    let file = FilePath::new(env!("CARGO_TARGET_TMPDIR")).join("begun-twice.pcapng");
+    fs::write(&file, b"of yesterday").unwrap();
+    let mut first = Record::later(pair().0, "memory");
+    assert_eq!(fs::read(&file).unwrap(), b"of yesterday");
+    first.begin(&file).unwrap();
+    let begun = fs::read(&file).unwrap();
+    // The magic number of a pcapng's first block.
+    assert_eq!(begun[..4], [0x0a, 0x0d, 0x0d, 0x0a]);
+    let mut second = Record::later(pair().0, "memory");
+    let error = second.begin(&file).unwrap_err();
+    assert_eq!(error.to_string(), "it is being recorded into by another");
+    drop(second);
+    assert_eq!(fs::read(&file).unwrap(), begun);
+    drop(first);
+    Record::later(pair().0, "memory").begin(&file).unwrap();
 }
 
 #[test]
@@ -324,4 +346,73 @@ fn a_trace_tells_who_what_and_when() {
          3.000000 ms left 43 of 5\n\
          3.000000 ms in  3 shorter than its headers\n"
     );
+}
+
+/// Answers what only some drivers can, unlike one that knows nothing of it.
+struct Knowing(Port);
+
+impl Driver for Knowing {
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn receive(&mut self, budget: usize, each: &mut dyn FnMut(Received<'_>)) -> io::Result<usize> {
+        self.0.receive(budget, each)
+    }
+
+    fn has_frames(&mut self) -> bool {
+        false
+    }
+
+    fn is_filling(&mut self) -> bool {
+        true
+    }
+
+    fn complete(&mut self, each: &mut dyn FnMut(Completion)) -> io::Result<()> {
+        self.0.complete(each)
+    }
+
+    fn offer(&mut self, fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>) -> io::Result<Offer> {
+        self.0.offer(fill)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+
+    fn wakes(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn rest_at_most(&self) -> Option<Duration> {
+        Some(Duration::from_millis(3))
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        vec![7]
+    }
+
+    fn lost(&mut self) -> Option<u64> {
+        Some(5)
+    }
+
+    fn redirected(&self) -> Option<Redirected> {
+        Some(Redirected { queues: vec![1], frames: 9 })
+    }
+}
+
+#[test]
+fn what_a_driver_knows_is_known_through_whatever_goes_around_it() {
+    let clock = Clock::default();
+    let record = Record::new(Knowing(pair().0), Vec::new(), "eth0", clock.wall());
+    let trace = Trace::new(Knowing(pair().0), Vec::new(), clock.boxed());
+    let disturb =
+        Disturb::new(Knowing(pair().0), Path::default(), Path::default(), clock.boxed()).unwrap();
+    let all: [Box<dyn Driver>; 3] = [Box::new(record), Box::new(trace), Box::new(disturb)];
+    for mut driver in all {
+        assert!(!driver.has_frames() && driver.is_filling());
+        assert_eq!(driver.rest_at_most(), Some(Duration::from_millis(3)));
+        assert_eq!((driver.lost(), driver.descriptors()), (Some(5), vec![7]));
+        assert_eq!(driver.redirected().map(|it| (it.queues, it.frames)), Some((vec![1], 9)));
+    }
 }

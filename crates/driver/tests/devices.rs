@@ -13,7 +13,7 @@ use uncork_packet::{Completion, Medium, Owner};
 use uncork_wire::ethernet::Mac;
 
 fn settings(device: &str) -> Settings {
-    Settings { device: device.to_owned(), medium: Medium::Ethernet, mtu: 1400, offload: true }
+    Settings { device: device.to_owned(), medium: Medium::Ethernet, mtu: Some(1400), offload: true }
 }
 
 fn open(namespace: &Namespace, settings: Settings) -> Port {
@@ -38,6 +38,42 @@ fn a_device_lives_as_long_as_its_port_and_has_the_name_and_mtu_it_was_given() {
     assert!(matches!(&again, OpenError::Busy(device) if device == "own0"), "{again}");
     drop(port);
     assert_eq!(shown("own0"), "");
+}
+
+#[test]
+fn a_device_that_was_there_keeps_its_mtu_or_gets_it_back() {
+    if skipped("a_device_that_was_there_keeps_its_mtu_or_gets_it_back") {
+        return;
+    }
+    let namespace = Namespace::new("tapthere").unwrap();
+    uncork_netns::run(namespace.command("ip").args(["tuntap", "add", "tap0", "mode", "tap"]))
+        .unwrap();
+    namespace.ip("link set tap0 mtu 1450").unwrap();
+    let mtu = || namespace.within(|| Ok(uncork_driver::mtu_of("tap0")?)).unwrap();
+    let port = open(&namespace, Settings { mtu: None, ..settings("tap0") });
+    assert_eq!((port.capabilities().mtu, mtu()), (1450, 1450));
+    drop(port);
+    let port = open(&namespace, settings("tap0"));
+    assert_eq!((port.capabilities().mtu, mtu()), (1400, 1400));
+    drop(port);
+    assert_eq!(mtu(), 1450);
+    // Of another's it is not the one to know what is right.
+    let port = open(&namespace, settings("tap0"));
+    namespace.ip("link set tap0 mtu 1300").unwrap();
+    drop(port);
+    assert_eq!(mtu(), 1300);
+}
+
+#[test]
+fn what_is_no_tap_is_told_to_be_none() {
+    if skipped("what_is_no_tap_is_told_to_be_none") {
+        return;
+    }
+    let namespace = Namespace::new("tapother").unwrap();
+    let again = namespace.within(|| Ok(Port::open(&settings("lo")).unwrap_err())).unwrap();
+    let said = again.to_string();
+    assert!(matches!(again, OpenError::Other { wanted: "TAP", .. }), "{said}");
+    assert!(said.starts_with("lo is there, and is no TAP device of one queue"), "{said}");
 }
 
 #[test]

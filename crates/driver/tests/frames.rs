@@ -370,7 +370,7 @@ fn without_the_privilege_the_error_names_the_capability() {
         let settings = uncork_driver::tap::Settings {
             device: "uncork%d".to_owned(),
             medium: uncork_packet::Medium::Ip,
-            mtu: 1500,
+            mtu: None,
             offload: true,
         };
         let error = uncork_driver::tap::Port::open(&settings).unwrap_err().to_string();

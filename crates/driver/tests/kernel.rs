@@ -46,7 +46,7 @@ fn talk(mut peer: Peer<'_>, server: JoinHandle<Vec<u8>>) -> (usize, bool) {
 
 fn over_tap(label: &str, medium: Medium, offload: bool) -> (usize, bool) {
     let namespace = Namespace::new(label).unwrap();
-    let settings = tap::Settings { device: "eth0".to_owned(), medium, mtu: 1500, offload };
+    let settings = tap::Settings { device: "eth0".to_owned(), medium, mtu: Some(1500), offload };
     let mut port = namespace.within(move || Ok(tap::Port::open(&settings)?)).unwrap();
     assert_eq!(port.capabilities().mtu, 1500);
     namespace.ip("link set eth0 up").unwrap();

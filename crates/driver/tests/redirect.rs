@@ -267,6 +267,9 @@ fn each_queue_has_a_socket_of_its_own() {
     let by_queue: Vec<_> =
         queues.ports().iter().map(|port| port.statistics().unwrap().received).collect();
     assert!(by_queue.iter().all(|received| *received > 0), "{by_queue:?}");
+    // What one of them knows is known of all.
+    assert_eq!((queues.lost(), queues.is_filling()), (Some(0), false));
+    assert!(queues.descriptors().len() > 2, "{:?}", queues.descriptors());
     // Who waits for frames only is woken by either queue, too.
     for _ in 0..100 {
         queues.wakes_for_frames().unwrap();

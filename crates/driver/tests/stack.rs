@@ -65,7 +65,8 @@ fn over_a_tap_and_over_a_tun() {
         ("stktun", Medium::Ip, true),
     ] {
         let namespace = Namespace::new(label).unwrap();
-        let settings = tap::Settings { device: "eth0".to_owned(), medium, mtu: 1500, offload };
+        let settings =
+            tap::Settings { device: "eth0".to_owned(), medium, mtu: Some(1500), offload };
         let mut port = namespace.within(move || Ok(tap::Port::open(&settings)?)).unwrap();
         namespace.ip("link set eth0 up").unwrap();
         namespace.ip(&format!("address add {KERNELS}/24 dev eth0")).unwrap();

@@ -47,6 +47,11 @@ pub trait Program {
         Vec::new()
     }
 
+    /// The device, right before [`Program::on_watched`] with this key: for who has to say something of it then.
+    fn meet(&mut self, driver: &mut dyn Driver, key: u64) {
+        let _ = (driver, key);
+    }
+
     /// Something has happened to the descriptor that is watched under this key.
     ///
     /// # Errors
@@ -443,6 +448,7 @@ impl<D: Driver> Engine<D> {
         }
         let now = (self.clock)();
         for key in ready {
+            program.meet(&mut self.driver, key);
             program.on_watched(&mut self.stack, now, key)?;
         }
         Ok(())

@@ -108,6 +108,13 @@ impl fmt::Display for Spin {
     }
 }
 
+impl Spin {
+    /// Whether waits sleep at once.
+    pub fn is_off(self) -> bool {
+        matches!(self, Self::Off | Self::For(Duration::ZERO))
+    }
+}
+
 impl Moderation {
     /// Not at all.
     pub const OFF: Self = Self(None);
@@ -358,7 +365,7 @@ impl Settings {
 
     /// For how long frames that come to a stack may wait. Who spins takes each in as soon as it is there.
     pub fn moderation(&self) -> Duration {
-        if self.spin == Spin::Off { self.moderation.longest() } else { Duration::ZERO }
+        if self.spin.is_off() { self.moderation.longest() } else { Duration::ZERO }
     }
 }
 
@@ -418,6 +425,8 @@ mod tests {
         assert_eq!(of(&[]), Duration::ZERO);
         assert_eq!(of(&[("UNCORK_MODERATION", "50us")]), Duration::from_micros(50));
         assert_eq!(of(&[("UNCORK_MODERATION", "off")]), Duration::ZERO);
+        let still = [("UNCORK_MODERATION", "50us"), ("UNCORK_SPIN", "0us")];
+        assert_eq!(of(&still), Duration::from_micros(50));
         let both = [("UNCORK_MODERATION", "50us"), ("UNCORK_SPIN", "auto")];
         assert_eq!(of(&both), Duration::ZERO);
     }

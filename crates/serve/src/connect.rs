@@ -5,6 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
+use uncork_driver::Driver;
 use uncork_engine::{Interest, Program, Watch};
 use uncork_stack::{
     ConnectionError, Event, Instant, Ready, RecvError, SendError, Shutdown, SocketId, Stack,
@@ -251,6 +252,12 @@ impl Program for Dialogue {
         }
         self.responder.watched(RESPONDER, &mut watched);
         watched
+    }
+
+    fn meet(&mut self, driver: &mut dyn Driver, key: u64) {
+        if key >= RESPONDER {
+            self.responder.meet(driver);
+        }
     }
 
     fn on_watched(&mut self, stack: &mut Stack, now: Instant, key: u64) -> io::Result<()> {

@@ -38,6 +38,33 @@ pub enum Error {
         /// What the kernel says.
         error: io::Error,
     },
+    /// An MTU was asked for where it is the device's.
+    #[error(
+        "--mtu sets that of a TAP: {device} is there and has its own, which ip link set {device} mtu {mtu} changes"
+    )]
+    Mtu {
+        /// The device.
+        device: String,
+        /// What was asked for.
+        mtu: u16,
+    },
+    /// The device has an XDP program that is not ours.
+    #[error(
+        "the device {device} has an XDP program already (bpftool prog show id {program} says which): detach \
+         that, or use a packet socket"
+    )]
+    Occupied {
+        /// The device.
+        device: String,
+        /// Number of the program.
+        program: u32,
+    },
+    /// The driver has no XDP.
+    #[error(
+        "the driver of the device {0} has no XDP of its own, and without that AF_XDP is no better than a packet \
+         socket: use one"
+    )]
+    NoXdp(String),
     /// No address of the version of the peer's.
     #[error("there is no address of the version of {0}: give one more with --addr")]
     Version(IpAddr),
@@ -62,7 +89,7 @@ pub enum Error {
     #[error("cannot listen at {0}: {1}")]
     Listen(IpAddr, ListenError),
     /// On kernel sockets.
-    #[error("cannot listen at {address}:{port} on a kernel socket: {error}")]
+    #[error("cannot listen at {address}:{port} on a kernel socket: {error}{}", missing(*port, error))]
     KernelListen {
         /// Where.
         address: IpAddr,
@@ -111,9 +138,33 @@ pub enum Error {
     },
 }
 
+/// What it takes to listen at a port that is not everybody's.
+fn missing(port: u16, error: &io::Error) -> String {
+    if error.kind() != io::ErrorKind::PermissionDenied {
+        return String::new();
+    }
+    format!(
+        "; ports below net.ipv4.ip_unprivileged_port_start need CAP_NET_BIND_SERVICE: run as root, or give --port {}",
+        8000 + port % 1000
+    )
+}
+
 impl Error {
     pub(crate) fn system(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |error| Self::System { doing, error }
+    }
+
+    /// With the name of a device where there is its number.
+    pub(crate) fn of_device(name: &str) -> impl Fn(owned::Error) -> Self {
+        move |error| {
+            let device = name.to_owned();
+            match error {
+                owned::Error::Occupied { program, .. } => Self::Occupied { device, program },
+                owned::Error::NoXdp(_) => Self::NoXdp(device),
+                owned::Error::NoDevice(_) => OpenError::NoDevice(device).into(),
+                error => Self::Owned(error),
+            }
+        }
     }
 
     pub(crate) fn os(doing: &'static str, number: i32) -> Self {
@@ -129,15 +180,13 @@ impl Error {
                 OpenError::NoDevice(_)
                     | OpenError::Name(_)
                     | OpenError::Busy(_)
+                    | OpenError::Other { .. }
                     | OpenError::Medium { .. }
                     | OpenError::Checksums { .. }
                     | OpenError::Refused { .. }
                     | OpenError::Settings(_)
             ),
-            Self::Owned(error) => matches!(
-                error,
-                owned::Error::Occupied { .. } | owned::Error::NoXdp(_) | owned::Error::Full
-            ),
+            Self::Owned(error) => matches!(error, owned::Error::Full),
             Self::Setup { .. }
             | Self::Connect(_)
             | Self::Connection(..)
@@ -157,5 +206,42 @@ impl Error {
             }
             _ => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_not_listen_at_a_low_port_is_told_the_capability_and_another_port() {
+        let listen = |kind: io::ErrorKind| Error::KernelListen {
+            address: [127, 0, 0, 1].into(),
+            port: 7,
+            error: kind.into(),
+        };
+        let denied = listen(io::ErrorKind::PermissionDenied);
+        let said = denied.to_string();
+        assert!(
+            said.contains("need CAP_NET_BIND_SERVICE: run as root, or give --port 8007"),
+            "{said}"
+        );
+        assert!(denied.is_permission());
+        let taken = listen(io::ErrorKind::AddrInUse).to_string();
+        assert!(!taken.contains("CAP_"), "{taken}");
+    }
+
+    #[test]
+    fn a_device_that_xdp_cannot_have_is_called_by_its_name() {
+        let named = Error::of_device("eth0");
+        let occupied = named(owned::Error::Occupied { device: 3, program: 17 });
+        let said = occupied.to_string();
+        assert!(said.starts_with("the device eth0 has an XDP program already"), "{said}");
+        assert!(said.contains("prog show id 17") && occupied.is_usage(), "{said}");
+        let without = named(owned::Error::NoXdp(3));
+        assert!(without.to_string().starts_with("the driver of the device eth0 has no XDP"));
+        assert!(without.is_usage());
+        let gone = named(owned::Error::NoDevice(3));
+        assert!(gone.to_string().starts_with("there is no network device eth0 "), "{gone}");
     }
 }

@@ -56,7 +56,8 @@ impl<T: fmt::Display> fmt::Display for All<'_, T> {
     }
 }
 
-/// What the engine is to do once there is one, whatever its driver.
+/// What the engine is to do once there is one, whatever its driver. When nothing is left that could be refused, and before
+/// a frame passes, the driver begins.
 trait Work {
     type Outcome;
 
@@ -69,6 +70,7 @@ trait Work {
         engine: &mut Engine<D>,
         responder: Responder,
         opened: &About,
+        begin: impl FnOnce(&mut D) -> Result<(), Error>,
     ) -> Result<Self::Outcome, Error>;
 }
 
@@ -85,19 +87,17 @@ fn run<W: Work>(place: &Place, work: W) -> Result<W::Outcome, Error> {
     let stack = place.stack(driver.capabilities(), mac)?;
     let about = About { device, how, note };
     let outcome = match &place.record {
-        None => start(place, driver, stack, work, &about).map(|(outcome, _)| outcome),
+        None => start(place, driver, stack, (work, &about), |_| Ok(())).map(|(outcome, _)| outcome),
         Some(path) => {
             let failed = |error| Error::File { path: path.clone(), error };
             let (file, warn) = (path.clone(), place.warn);
-            let driver = Record::create(driver, path, &about.device).map_err(failed)?.telling(
-                move |error| {
-                    let file = file.display();
-                    warn(&format!(
-                        "{file}: {error}: the recording ends here, and nothing else does"
-                    ));
-                },
-            );
-            let (outcome, mut driver) = start(place, driver, stack, work, &about)?;
+            let driver = Record::later(driver, &about.device).telling(move |error| {
+                let file = file.display();
+                warn(&format!("{file}: {error}: the recording ends here, and nothing else does"));
+            });
+            // Whoever is refused has lost nothing of what was recorded before.
+            let begin = |driver: &mut Record<_, _>| driver.begin(path).map_err(failed);
+            let (outcome, mut driver) = start(place, driver, stack, (work, &about), begin)?;
             match driver.take_error() {
                 Some(error) => Err(Error::Recording { path: path.clone(), error }),
                 None => Ok(outcome),
@@ -113,8 +113,8 @@ fn start<D: Driver, W: Work>(
     place: &Place,
     driver: D,
     stack: Stack,
-    work: W,
-    about: &About,
+    (work, about): (W, &About),
+    begin: impl FnOnce(&mut D) -> Result<(), Error>,
 ) -> Result<(W::Outcome, D), Error> {
     let mut engine = Engine::new(driver, stack);
     engine.spin_for(place.spin);
@@ -125,7 +125,7 @@ fn start<D: Driver, W: Work>(
     let responder =
         Responder::open(&path, work.does(), about.device.clone(), work.ends(), engine.now())
             .map_err(|error| Error::Socket { path, error })?;
-    let outcome = work.work(&mut engine, responder, about)?;
+    let outcome = work.work(&mut engine, responder, about, begin)?;
     Ok((outcome, engine.into_driver()))
 }
 
@@ -163,6 +163,7 @@ impl Work for Serving<'_> {
         engine: &mut Engine<D>,
         responder: Responder,
         about: &About,
+        begin: impl FnOnce(&mut D) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let ends = self.ends();
         let stack = engine.stack();
@@ -173,6 +174,7 @@ impl Work for Serving<'_> {
             stack.set_listener_option(listener, SocketOption::NoDelay(true));
             listeners.push(listener);
         }
+        begin(engine.driver())?;
         let Self { what: &Serve { service, grace, .. }, ready, signals, .. } = self;
         ready(&Ready {
             sentence: format!(
@@ -265,6 +267,7 @@ impl Work for Connecting<'_> {
         engine: &mut Engine<D>,
         responder: Responder,
         about: &About,
+        begin: impl FnOnce(&mut D) -> Result<(), Error>,
     ) -> Result<Ended, Error> {
         let Connect { remote, input, output, grace } = self.what;
         if let Some(note) = &about.note {
@@ -280,6 +283,7 @@ impl Work for Connecting<'_> {
         stack.set_option(now, socket, SocketOption::NoDelay(true));
         let mut dialogue = Dialogue::new(socket, (input, output), self.signals, responder, grace)
             .map_err(Error::system("look at standard output"))?;
+        begin(engine.driver())?;
         engine.run(&mut dialogue).map_err(Error::system("the device has failed"))?;
         Ok(dialogue.ended().unwrap_or(Ended::BySignal))
     }

@@ -5,6 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
+use uncork_driver::Driver;
 use uncork_engine::{Interest, Program, Watch};
 use uncork_stack::{Event, Instant, ListenerId, SocketId, SocketOption, Stack};
 
@@ -153,6 +154,12 @@ impl Program for Server {
         let mut watched = vec![signals];
         self.responder.watched(RESPONDER, &mut watched);
         watched
+    }
+
+    fn meet(&mut self, driver: &mut dyn Driver, key: u64) {
+        if key >= RESPONDER {
+            self.responder.meet(driver);
+        }
     }
 
     fn on_watched(&mut self, stack: &mut Stack, now: Instant, key: u64) -> io::Result<()> {

@@ -170,8 +170,7 @@ pub enum Ours {
 pub enum Error {
     /// The kernel is too old.
     #[error(
-        "this kernel cannot attach a filter to what comes into a device (tcx): it needs Linux 6.6; \
-         without it, give the stack an address of its own"
+        "this kernel cannot attach a filter to what comes into a device (tcx): it needs Linux 6.6"
     )]
     TooOld,
     /// There is no such device in this network namespace.

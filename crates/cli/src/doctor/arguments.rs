@@ -32,9 +32,9 @@ Examples:
 Exit status: 0 nothing found (harmless oddities are nothing), 1 findings, or with --fail-on
 a condition that holds, 2 the command line or the capture is not understood (what could be
 read is reported), 3 no permission to read it, or to see
-anything of the process. A command's own exit status is in the report, and told on standard
-error if it is not 0; one that cannot be run ends it with 126, one that is not found with
-127.";
+anything of the process, 125 the report cannot be written. A command's own exit status is in the
+report, and told on standard error if it is not 0; one that cannot be run ends it with 126, one
+that is not found with 127.";
 
 /// Find stalls in TCP connections: who held the bytes, who held the ACK, what cures it
 ///

@@ -16,7 +16,7 @@ use crate::tables::Width;
 /// The report for people, on standard output.
 pub(super) fn print_table(report: &Report) -> Result<(), Failure> {
     let text = table::render(report, Width::of_stdout());
-    output::print(&text).map_err(|failure| Failure::unusable(failure.to_string()))
+    output::print(&text)
 }
 
 /// The report for programs, on standard output. Written as it is made: of a hundred thousand
@@ -28,7 +28,7 @@ pub(super) fn print_json(report: &Report) -> Result<(), Failure> {
     match written.and_then(|()| writeln!(out)).and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             let sentence = format!("standard output cannot be written: {error}");
-            Err(Failure::unusable(sentence))
+            Err(Failure::own(sentence))
         }
         _ => Ok(()),
     }
@@ -67,7 +67,7 @@ impl Page {
     pub(super) fn write(mut self, report: &Report) -> Result<(), Failure> {
         self.is_new = false;
         let text = page::render(report);
-        self.replace(text.as_bytes()).map_err(|error| cannot_write(&self.path, &error))
+        self.replace(text.as_bytes()).map_err(|error| Failure::own(not_written(&self.path, &error)))
     }
 
     fn replace(&mut self, text: &[u8]) -> io::Result<()> {
@@ -88,9 +88,13 @@ impl Drop for Page {
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> Failure {
-    let sentence = format!("{}: it cannot be written: {error}", path.display());
+    let sentence = not_written(path, error);
     match error.kind() {
         ErrorKind::PermissionDenied => Failure::no_permission(sentence),
         _ => Failure::unusable(sentence),
     }
+}
+
+fn not_written(path: &Path, error: &io::Error) -> String {
+    format!("{}: it cannot be written: {error}", path.display())
 }

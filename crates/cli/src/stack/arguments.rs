@@ -99,10 +99,15 @@ pub(super) struct Device {
     pub(super) driver: Option<Driver>,
 
     /// An address that the kernel's end of the TAP gets, with its prefix; may be repeated
+    ///
+    /// Of a TAP that was there first it is taken away at the end.
     #[arg(long, value_name = "CIDR", value_parser = Cidr::from_str)]
     pub(super) host: Vec<Cidr>,
 
-    /// MTU of the TAP [default: 1500], or of a device of DPDK's that is none of the kernel's
+    /// MTU of the TAP, or of a device of DPDK's that is none of the kernel's
+    ///
+    /// Without it, 1500 of a TAP that is made; one that was there first keeps its own, and gets it back at the end. Of any
+    /// other device it is the device's: ip link set DEVICE mtu BYTES.
     #[arg(long, value_name = "BYTES")]
     #[arg(value_parser = clap::value_parser!(u16).range(1280..))]
     #[arg(allow_negative_numbers = true)]
@@ -120,7 +125,6 @@ pub(super) struct Device {
     ///
     /// As network cards moderate their interrupts, and as `uncork run --moderation` has it. Not with --spin. [default: off]
     #[arg(long, value_name = "off|DURATION", allow_hyphen_values = true)]
-    #[arg(conflicts_with = "spin")]
     pub(super) moderation: Option<Moderation>,
 
     /// How much of one connection may be in the device's queue
@@ -131,7 +135,8 @@ pub(super) struct Device {
 
     /// Write what passes into a capture (pcapng)
     ///
-    /// A recording that breaks off, as by a full disk, is told at once, and disturbs nothing else.
+    /// A file that is there is overwritten once all else has succeeded, unless another one records into it. A recording
+    /// that breaks off, as by a full disk, is told at once, and disturbs nothing else.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) record: Option<PathBuf>,
 
@@ -175,17 +180,17 @@ pub(super) struct Serve {
     #[arg(allow_negative_numbers = true)]
     pub(super) port: Option<u16>,
 
-    /// Octets of the body of / (http)
-    #[arg(long, value_name = "BYTES", default_value_t = 602)]
-    pub(super) body: u64,
+    /// Octets of the body of / (http) [default: 602]
+    #[arg(long, value_name = "BYTES")]
+    pub(super) body: Option<u64>,
 
-    /// Octets of /file (http)
-    #[arg(long, value_name = "BYTES", default_value_t = 100_000_000)]
-    pub(super) bytes: u64,
+    /// Octets of /file (http) [default: 100000000]
+    #[arg(long, value_name = "BYTES")]
+    pub(super) bytes: Option<u64>,
 
     /// Serve on kernel sockets instead, with epoll, to compare with; --addr is an address of this host
     #[arg(long)]
-    #[arg(conflicts_with_all = ["dev", "gateway", "driver", "host", "spin", "moderation", "small_queue", "record", "socket"])]
+    #[arg(conflicts_with_all = ["dev", "gateway", "driver", "host", "mtu", "spin", "moderation", "small_queue", "record", "socket"])]
     pub(super) kernel: bool,
 
     #[command(flatten)]
@@ -367,7 +372,8 @@ Examples:
   uncork stack stat $(pgrep -n -x nginx)
 
 Exit status: 0 it has answered, or those that run are listed, 1 none runs, or it has not answered, 2 the command line
-is wrong, or the process has no stack of its own yet, 3 it is another user's, 4 no stack runs in this process.";
+is wrong, or the process has no stack of its own yet, 3 it is another user's, 4 no stack runs in this process,
+125 standard output cannot be written.";
 
 /// Show each connection of a running stack, why it is not sending, and what stayed with the kernel
 ///
@@ -399,7 +405,8 @@ Examples:
 
 Exit status: 0 the socket is on the stack, or all were listed, 1 it is the kernel's, or nothing has been
 decided yet, 2 the command line is wrong, or the descriptor is no TCP socket, 3 no permission to look into
-the process, 4 there is no such process, or it does not run under uncork run --stack.";
+the process, 4 there is no such process, or it does not run under uncork run --stack, 125 standard output cannot
+be written.";
 
 /// Say why a socket of a program under `uncork run --stack` is on the stack, or the kernel's
 ///

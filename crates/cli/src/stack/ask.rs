@@ -12,6 +12,7 @@ use uncork_guardian::{Error, Place, look};
 use uncork_posix::report::ProcessReport;
 use uncork_stat::{Report, Running};
 
+use super::show::{anothers, is_anothers};
 use crate::failure::Failure;
 use crate::output::shown;
 use crate::{pids, place_file, status};
@@ -77,10 +78,32 @@ fn ask_at(guardian: &str, pid: u32, program: &str) -> Result<Report, Failure> {
 
 fn cannot_ask(pid: u32, error: &io::Error) -> Failure {
     match error.kind() {
+        // Nobody but he himself may look where it is.
+        ErrorKind::PermissionDenied if is_anothers(pid) => Failure::no_permission(anothers(pid)),
         ErrorKind::PermissionDenied => Failure::no_permission(format!(
             "process {pid} is in another network namespace, and only root may go there to ask it"
         )),
         ErrorKind::NotFound => Failure::no_such_process(format!("process {pid} has ended")),
         _ => Failure::left(format!("process {pid} cannot be asked: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whose_process_it_is_comes_before_where_it_is() {
+        let denied = io::Error::from(ErrorKind::PermissionDenied);
+        let own = cannot_ask(std::process::id(), &denied).to_string();
+        assert!(own.contains("is in another network namespace"), "{own}");
+        if !nix::unistd::geteuid().is_root() {
+            let failure = cannot_ask(1, &denied);
+            assert_eq!(failure.code(), Failure::NO_PERMISSION);
+            assert_eq!(
+                failure.to_string(),
+                "process 1 is another user's: ask as that one, or as root"
+            );
+        }
     }
 }

@@ -15,6 +15,7 @@ mod why;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
+use uncork_posix::config::Moderation;
 use uncork_serve::{Ended, Error, Kind, Place, Ready, Service};
 
 use arguments::{Connect, Device, Driver, Protocol, Serve, StackCommand};
@@ -39,12 +40,26 @@ pub(crate) fn stack(arguments: Stack) -> Result<i32, Failure> {
     }
 }
 
+/// Octets of what is served over HTTP, where nothing is said.
+const BODY_BYTES: u64 = 602;
+const FILE_BYTES: u64 = 100_000_000;
+
 fn serve(wanted: Serve) -> Result<i32, Failure> {
+    check(&wanted.device)?;
+    let sizes = (wanted.body, wanted.bytes);
+    if wanted.protocol != Protocol::Http && sizes != (None, None) {
+        return Err(Failure::unusable(
+            "--body and --bytes are the lengths of what http serves: leave them out, or serve http",
+        ));
+    }
     let service = match wanted.protocol {
         Protocol::Echo => Service::Echo,
         Protocol::Discard => Service::Discard,
         Protocol::Chargen => Service::Chargen,
-        Protocol::Http => Service::Http { body_bytes: wanted.body, file_bytes: wanted.bytes },
+        Protocol::Http => Service::Http {
+            body_bytes: wanted.body.unwrap_or(BODY_BYTES),
+            file_bytes: wanted.bytes.unwrap_or(FILE_BYTES),
+        },
     };
     let what = uncork_serve::Serve {
         service,
@@ -68,7 +83,19 @@ fn serve(wanted: Serve) -> Result<i32, Failure> {
     done.map(|()| DONE).map_err(|error| failure(&error))
 }
 
+/// Whether what is said goes together.
+fn check(device: &Device) -> Result<(), Failure> {
+    let spins = device.spin.is_some_and(|spin| !spin.is_zero());
+    if spins && device.moderation.is_some_and(|moderation| moderation != Moderation::OFF) {
+        return Err(Failure::unusable(
+            "a stack that spins takes in each frame at once: leave out either --spin or --moderation",
+        ));
+    }
+    Ok(())
+}
+
 fn connect(wanted: Connect) -> Result<i32, Failure> {
+    check(&wanted.device)?;
     let (input, output) = standard().map_err(|error| {
         Failure::left(format!("standard input and output cannot be used: {error}"))
     })?;

@@ -82,7 +82,8 @@ fn json(told: &impl Serialize) -> Result<String, Failure> {
 
 /// What the stack tells itself.
 fn tell(path: &Path, pid: Option<u32>) -> Result<Report, Failure> {
-    match (stat::ask(path), pid) {
+    let told = pid.map_or_else(|| stat::ask(path), stat::ask_process);
+    match (told, pid) {
         (Err(error), Some(pid)) if is_nowhere(&error) => {
             ask::ask(pid)?.ok_or_else(|| unanswered(Some(pid), path, &error))
         }
@@ -127,13 +128,16 @@ pub(super) fn is_anothers(pid: u32) -> bool {
     !own.is_root() && effective.is_some_and(|its: u32| its != own.as_raw())
 }
 
+/// That it is.
+pub(super) fn anothers(pid: u32) -> String {
+    format!("process {pid} is another user's: ask as that one, or as root")
+}
+
 fn unanswered(pid: Option<u32>, path: &Path, error: &io::Error) -> Failure {
     let path = path.display();
     match (error.kind(), pid) {
         (ErrorKind::NotFound | ErrorKind::ConnectionRefused, Some(pid)) if is_anothers(pid) => {
-            Failure::no_permission(format!(
-                "process {pid} is another user's: ask as that one, or as root"
-            ))
+            Failure::no_permission(anothers(pid))
         }
         (ErrorKind::NotFound | ErrorKind::ConnectionRefused, Some(pid)) => {
             Failure::no_such_process(format!(

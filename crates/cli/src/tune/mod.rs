@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use uncork_tune::journal::Entry;
 use uncork_tune::netns::Handle;
 use uncork_tune::{
-    Cure, Error, Journal, Plan, Request, Stray, apply, bpffs, check, journal, list, missing_after,
-    missing_capabilities, missing_for_undoing, strays, undo, undo_all,
+    Applied, Cure, Error, Journal, Plan, Request, Stray, apply, bpffs, check, journal, list,
+    missing_after, missing_capabilities, missing_for_undoing, strays, undo, undo_all,
 };
 
 pub(crate) use arguments::Tune;
@@ -142,11 +142,14 @@ fn change(
         }
     };
     let applied = apply(&journal, plan, places.bpffs()).map_err(failure)?;
-    print(&words::applied(&applied, &places.option())).inspect_err(|_| {
-        complain(format_args!("entry {} was made all the same", applied.id));
-    })?;
+    print(&words::applied(&applied, &places.option())).inspect_err(|_| made(&applied))?;
     applied.left.iter().for_each(complain);
     Ok(if applied.left.is_empty() { DONE } else { Failure::LEFT })
+}
+
+/// Said where standard output cannot say it.
+fn made(applied: &Applied) {
+    complain(format_args!("entry {} was made all the same", applied.id));
 }
 
 /// The journal, if there is one: it is not made for what is refused then.

@@ -16,7 +16,7 @@ use uncork_tune::{
 use uncork_verify::{BUSY_SHARE, Load, Seen, Times, Watch, judge, rounds};
 
 use super::arguments::{Places, SmallQueues};
-use super::{change, denied, failure, permitted, standing, verified, words};
+use super::{change, denied, failure, made, permitted, standing, verified, words};
 use crate::failure::Failure;
 use crate::lab::{INTERRUPTED, stopped_by_signals};
 use crate::output::{complain, print};
@@ -148,18 +148,19 @@ fn verify(
     let times = Times { settle: SETTLE, look: wanted.each };
     let done = rounds(watch, (times, ROUNDS), stop, set);
     let verdict = done.as_ref().ok().map(|rounds| judge(rounds, wanted.target));
-    if let Ok(rounds) = &done {
-        print(&verified::table(rounds))?;
-    }
+    // What is not to be kept is taken back, whatever becomes of the words about it.
+    let told = done.as_ref().map_or(Ok(()), |rounds| print(&verified::table(rounds)));
     if let (Some(verdict), Some(applied)) = (verdict.filter(|it| it.is_kept()), &applied) {
-        print(&format!("{}\n", verified::sentence(&verdict, wanted.target)))?;
-        print(&words::applied(applied, &places.option()))?;
+        let sentence = format!("{}\n", verified::sentence(&verdict, wanted.target));
+        let words = sentence + &words::applied(applied, &places.option());
+        told.and_then(|()| print(&words)).inspect_err(|_| made(applied))?;
         applied.left.iter().for_each(complain);
         return Ok(if applied.left.is_empty() { super::DONE } else { Failure::LEFT });
     }
     if let Some(Applied { id, .. }) = applied {
         take_back(&places.journal(), id).map_err(|error| own(&error))?;
     }
+    told?;
     match (verdict, done) {
         (Some(verdict), _) => Err(Failure::left(format!(
             "{}: all is as it was",

@@ -155,3 +155,38 @@ fn a_pulled_cable_is_waited_out_and_a_device_that_is_gone_ends_it() {
     let error = server.complaint();
     assert_eq!(error, "uncork: the device has failed: the network device eth0 is gone\n");
 }
+
+#[test]
+fn a_tap_that_was_there_is_left_with_another_mtu_or_address_or_up() {
+    if is_skipped("a_tap_that_was_there_is_left_with_another_mtu_or_address_or_up") {
+        return;
+    }
+    let place = Place::tap("stthere");
+    let ip = |line: &str| {
+        let done = place.kernels.command("ip").args(line.split(' ')).output().unwrap();
+        assert!(done.status.success(), "{line}: {done:?}");
+        String::from_utf8(done.stdout).unwrap()
+    };
+    ip("tuntap add eth0 mode tap");
+    ip("link set eth0 mtu 1400");
+    ip("address add 10.92.9.1/24 dev eth0");
+    let state = || {
+        let link = ip("-o link show dev eth0");
+        let (is_up, mtu) = (link.contains(",UP"), link.split(" mtu ").nth(1).unwrap());
+        let mtu = mtu.split(' ').next().unwrap();
+        format!("mtu {mtu}, up: {is_up}, {}", ip("-o address show dev eth0"))
+    };
+    let before = state();
+    let server = place.serve("echo");
+    let during = state();
+    assert!(
+        during.starts_with("mtu 1400, up: true") && during.contains("10.92.0.1/24"),
+        "{during}"
+    );
+    server.stop();
+    assert_eq!(state(), before);
+    let server = place.serve("echo --mtu 1300");
+    assert!(state().contains("mtu 1300"), "{}", state());
+    server.stop();
+    assert_eq!(state(), before);
+}

@@ -78,7 +78,12 @@ fn what_cannot_be_used_is_named() {
     let first = Server::start(first.args(line.split(' ')));
     says("echo --dev eth0 --driver xdp --addr 10.92.0.3/24", 2, "is held by another program");
     drop(first);
-    says("echo --dev eth0 --driver tap --addr 10.92.0.2/24", 1, "TAP");
+    let tap =
+        "eth0 is there, and is no TAP device of one queue: use a packet socket (--driver packet)";
+    says("echo --dev eth0 --driver tap --addr 10.92.0.2/24", 2, tap);
+    let mtu = "eth0 is there and has its own, which ip link set eth0 mtu 1400 changes";
+    says("echo --dev eth0 --mtu 1400 --addr 10.92.0.2/24", 2, mtu);
+    says("echo --dev eth0 --driver xdp --mtu 1400 --addr 10.92.0.2/24", 2, mtu);
     says("echo --dev eth0 --addr 10.92.0.2/24 --record /none/x", 2, "/none/x");
     says("echo --dev eth0 --addr 10.92.0.2/24 --socket /none/x", 2, "/none/x");
     let directory = tempfile::tempdir().unwrap();
@@ -90,6 +95,32 @@ fn what_cannot_be_used_is_named() {
     says("echo --kernel --addr 10.92.0.9/24", 2, "cannot listen at 10.92.0.9:7 on a kernel socket");
     place.kernels.ip("link set eth0 down").unwrap();
     says("echo --dev eth0 --addr 10.92.0.2/24", 1, "eth0 is down: ip link set eth0 up");
+}
+
+#[test]
+fn a_recording_of_before_is_lost_to_who_is_refused_or_to_a_second_server() {
+    if is_skipped("a_recording_of_before_is_lost_to_who_is_refused_or_to_a_second_server") {
+        return;
+    }
+    let place = Place::veth("strefused");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("all.pcapng");
+    std::fs::write(&file, "of yesterday").unwrap();
+    let records = |address: &str, more: &str| {
+        let mut command = place.kernels.command(UNCORK);
+        let line = format!("stack serve echo --dev eth0 --addr {address}/24 --record");
+        command.args(line.split(' ')).arg(&file).args(more.split_whitespace());
+        command
+    };
+    refused(&mut records("10.92.0.2", "--socket /none/x"), 2, "/none/x");
+    assert_eq!(std::fs::read(&file).unwrap(), b"of yesterday");
+    let first = Server::start(&mut records("10.92.0.2", ""));
+    let begun = std::fs::read(&file).unwrap();
+    assert_ne!(begun, b"of yesterday");
+    let why = "all.pcapng: it is being recorded into by another";
+    refused(&mut records("10.92.0.3", ""), 2, why);
+    assert!(std::fs::read(&file).unwrap().starts_with(&begun));
+    first.stop();
 }
 
 #[test]
@@ -121,6 +152,18 @@ fn lines_that_make_no_sense_are_refused() {
         ("serve echo --dev x --addr 10.0.0.1", "not an address with a prefix length"),
         ("serve echo --dev x --addr 10.0.0.1/24 --kernel", "--kernel"),
         ("serve echo --dev x --addr 10.0.0.1/24 --port 0", "--port"),
+        ("serve echo --kernel --addr 127.0.0.1/8 --mtu 1400", "--mtu"),
+        ("serve echo --dev x --addr 10.0.0.1/24 --body 7", "the lengths of what http serves"),
+        ("serve chargen --kernel --addr 127.0.0.1/8 --bytes 7", "the lengths of what http serves"),
+        (
+            "serve echo --dev x --addr 10.0.0.1/24 --spin 5us --moderation 50us",
+            "leave out either --spin or --moderation",
+        ),
+        // What does not spin may be moderated.
+        (
+            "connect [fd00::1]:7 --dev x --addr 10.0.0.1/24 --spin 0us --moderation 50us",
+            "there is no address of the version of fd00::1",
+        ),
         ("connect 10.0.0.1 --dev x --addr 10.0.0.1/24", "ADDR:PORT"),
         (
             "connect [fd00::1]:7 --dev x --addr 10.0.0.1/24",

@@ -47,6 +47,8 @@ fn who_waits_for_a_window_for_a_request_and_why_is_shown() {
         (Some("serve http"), Some("eth0"))
     );
     assert_eq!(report["counts"]["passive_opens"], 2);
+    // The device knows, and nothing had to be lost here.
+    assert_eq!(report["frames_lost"], 0);
     let one = found(&report, greedys.clone());
     assert_eq!(one["state"], "ESTAB");
     assert!(one["held_bytes"].as_u64().unwrap() > 0, "{one:#}");
@@ -186,6 +188,28 @@ fn other_users_may_not_ask() {
     let pid = server.pid().to_string();
     refused(nobody.args(["stack", "stat", &pid]), 3, "is another user's: ask as that one");
     server.stop();
+}
+
+#[test]
+fn another_user_s_server_is_not_found_by_root() {
+    if is_skipped("another_user_s_server_is_not_found_by_root") {
+        return;
+    }
+    let place = Place::veth("stothers");
+    let (kept, _) = crate::common::uncork_of_nobody();
+    let mut command = place.ours().command("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    command
+        .args(["--inh-caps=+net_raw", "--ambient-caps=+net_raw"])
+        .arg(kept.path().join("uncork"));
+    command.args(["stack", "serve", "discard"]).args(place.device());
+    let mut server = Server::start(command.env_remove("XDG_RUNTIME_DIR"));
+    assert_eq!(ask(&server)["does"], "serve discard");
+    let list = output(uncork().args(["stack", "stat"]));
+    assert!(stdout(&list).contains(&server.pid().to_string()), "{}", stdout(&list));
+    server.signal(nix::sys::signal::Signal::SIGINT);
+    assert_eq!(server.end().code(), Some(0));
+    let _ = std::fs::remove_dir("/tmp/uncork-65534");
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! Several queues of one device for one engine.
 
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd};
+use std::time::Duration;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use uncork_packet::{Capabilities, Completion, Received, Transmit};
 
 use super::port::Port;
-use crate::{Driver, Offer, OpenError};
+use crate::{Driver, Kick, Offer, OpenError};
 
 /// All queues of a device, taken in turn. What is sent leaves by the first: the order of what it is given stays.
 #[derive(Debug)]
@@ -73,6 +74,14 @@ impl Driver for Queues {
         Ok(received)
     }
 
+    fn has_frames(&mut self) -> bool {
+        self.ports.iter_mut().any(Driver::has_frames)
+    }
+
+    fn is_filling(&mut self) -> bool {
+        self.ports.iter_mut().any(Driver::is_filling)
+    }
+
     fn complete(&mut self, each: &mut dyn FnMut(Completion)) -> io::Result<()> {
         self.ports.iter_mut().try_for_each(|port| port.complete(each))
     }
@@ -83,6 +92,14 @@ impl Driver for Queues {
 
     fn flush(&mut self) -> io::Result<()> {
         self.ports[0].flush()
+    }
+
+    fn flush_later(&mut self) -> io::Result<Option<Kick>> {
+        self.ports[0].flush_later()
+    }
+
+    fn settle(&self) {
+        self.ports[0].settle();
     }
 
     fn wakes(&self) -> Option<BorrowedFd<'_>> {
@@ -101,5 +118,17 @@ impl Driver for Queues {
             port.wakes_for_frames();
         }
         Some(self.frames.0.as_fd())
+    }
+    fn rest_at_most(&self) -> Option<Duration> {
+        self.ports.iter().filter_map(Driver::rest_at_most).min()
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        let sets = [&self.any, &self.frames].map(|set| set.0.as_raw_fd());
+        self.ports.iter().flat_map(Driver::descriptors).chain(sets).collect()
+    }
+
+    fn lost(&mut self) -> Option<u64> {
+        self.ports.iter_mut().map(Driver::lost).sum()
     }
 }

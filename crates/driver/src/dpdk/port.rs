@@ -320,4 +320,8 @@ impl Driver for Port {
         let quiet = (self.clock)().since(self.received);
         Some((quiet / REST_PART).clamp(LEAST_REST, MOST_REST))
     }
+
+    fn lost(&mut self) -> Option<u64> {
+        Some(self.statistics().lost)
+    }
 }

@@ -7,16 +7,16 @@
 mod pcapng;
 
 use std::fmt::Write as _;
-use std::fs::File;
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::path::Path;
 use std::time::Duration;
 
 use uncork_packet::{Capabilities, Checksum, Completion, Medium, Received, Transmit, Trust};
 
 use crate::clock::{WallClock, wall_clock};
-use crate::{Driver, Offer};
+use crate::{Driver, Kick, Offer, Redirected};
 use pcapng::Direction;
 
 /// Written at once; so much can be lost to a kill, and only what is younger than [`FLUSH_AFTER`].
@@ -30,7 +30,7 @@ const FLUSH_AFTER: Duration = Duration::from_millis(500);
 pub struct Outcome {
     /// Frames written.
     pub frames: u64,
-    /// Frames that passed after writing had failed.
+    /// Frames that passed before it began, and after writing had failed.
     pub missed: u64,
     /// Why writing failed, after which nothing more is written.
     pub error: Option<io::Error>,
@@ -43,7 +43,7 @@ pub struct Record<D, W: Write> {
 }
 
 struct Recorder<W: Write> {
-    /// Taken away when writing has failed.
+    /// Not there before it begins, and taken away when writing has failed.
     file: Option<W>,
     clock: WallClock,
     flushed: Duration,
@@ -66,23 +66,51 @@ impl<D: Driver, W: Write> std::fmt::Debug for Record<D, W> {
 }
 
 impl<D: Driver> Record<D, File> {
-    /// Records into a new file; one that is there is overwritten. `interface` is the name that the
-    /// capture gives it.
+    /// Will record into a file, from [`begin`](Self::begin) on. `interface` is the name that the capture gives it.
+    pub fn later(inner: D, interface: &str) -> Self {
+        Self::into(inner, None, interface, wall_clock())
+    }
+
+    /// Records into a new file from now on; one that is there is overwritten, unless another process records into it.
     ///
     /// # Errors
     ///
-    /// If the file cannot be made. What happens to it later is told by [`outcome`](Self::outcome).
-    pub fn create(inner: D, path: &Path, interface: &str) -> io::Result<Self> {
-        Ok(Self::new(inner, File::create(path)?, interface, wall_clock()))
+    /// If the file cannot be made, or is another's. What happens to it later is told by [`outcome`](Self::outcome).
+    pub fn begin(&mut self, path: &Path) -> io::Result<()> {
+        self.recorder.file = Some(claim(path)?);
+        self.recorder.write_out();
+        Ok(())
     }
+}
+
+/// An empty file, which is ours for as long as it is open: two recordings in one are none.
+fn claim(path: &Path) -> io::Result<File> {
+    // Whose it is has to be known before anything in it is lost.
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+    // A pipe or a device has no contents to be lost, and may well be several's.
+    if file.metadata()?.is_file() {
+        file.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => io::Error::other("it is being recorded into by another"),
+            TryLockError::Error(error) => error,
+        })?;
+        file.set_len(0)?;
+    }
+    Ok(file)
 }
 
 impl<D: Driver, W: Write> Record<D, W> {
     /// Records into anything, at the times that `clock` tells.
     pub fn new(inner: D, file: W, interface: &str, clock: WallClock) -> Self {
+        let mut record = Self::into(inner, Some(file), interface, clock);
+        record.recorder.write_out();
+        record
+    }
+
+    /// With the beginning of the file to be written.
+    fn into(inner: D, file: Option<W>, interface: &str, clock: WallClock) -> Self {
         let medium: Medium = inner.capabilities().medium;
         let mut recorder = Recorder {
-            file: Some(file),
+            file,
             flushed: clock(),
             clock,
             pending: Vec::with_capacity(BUFFER_BYTES),
@@ -92,12 +120,11 @@ impl<D: Driver, W: Write> Record<D, W> {
             fails: Box::new(|_| {}),
         };
         pcapng::head(&mut recorder.pending, medium, interface);
-        recorder.write_out();
         Self { inner, recorder }
     }
 
     /// Has `fails` told of the error that ends the recording, at once: the traffic may go on for
-    /// days. The beginning of the file is written already, and what became of that is told here.
+    /// days. If the beginning of the file is written already, what became of that is told here.
     #[must_use]
     pub fn telling(mut self, mut fails: impl FnMut(&io::Error) + 'static) -> Self {
         if let Some(error) = &self.recorder.outcome.error {
@@ -203,6 +230,14 @@ impl<D: Driver, W: Write> Driver for Record<D, W> {
         })
     }
 
+    fn has_frames(&mut self) -> bool {
+        self.inner.has_frames()
+    }
+
+    fn is_filling(&mut self) -> bool {
+        self.inner.is_filling()
+    }
+
     fn complete(&mut self, each: &mut dyn FnMut(Completion)) -> io::Result<()> {
         self.inner.complete(each)
     }
@@ -221,6 +256,14 @@ impl<D: Driver, W: Write> Driver for Record<D, W> {
         self.inner.flush()
     }
 
+    fn flush_later(&mut self) -> io::Result<Option<Kick>> {
+        self.inner.flush_later()
+    }
+
+    fn settle(&self) {
+        self.inner.settle();
+    }
+
     fn wakes(&self) -> Option<BorrowedFd<'_>> {
         self.inner.wakes()
     }
@@ -231,5 +274,17 @@ impl<D: Driver, W: Write> Driver for Record<D, W> {
 
     fn rest_at_most(&self) -> Option<Duration> {
         self.inner.rest_at_most()
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        self.inner.descriptors()
+    }
+
+    fn lost(&mut self) -> Option<u64> {
+        self.inner.lost()
+    }
+
+    fn redirected(&self) -> Option<Redirected> {
+        self.inner.redirected()
     }
 }

@@ -10,13 +10,15 @@ use crate::error::Error;
 pub(super) fn open(place: &Place) -> Result<Opened, Error> {
     let port = Port::open(&Settings { mtu: place.mtu, ..Settings::new(&place.device) })?;
     let mut mac = Mac(port.mac());
+    let mut host = None;
     match port.tap() {
         Some(tap) => {
-            place.set_up_host(tap)?;
+            host = Some(place.set_up_host(tap)?);
             // That one is the kernel's end's, too.
             mac = own_mac()?;
         }
-        None => place.refuse_host()?,
+        None if !place.host.is_empty() => place.refuse_host()?,
+        None => {}
     }
     let (owned, trouble) = match port.reads_along() {
         Some(index) => keep_from_kernel(place, index),
@@ -29,7 +31,7 @@ pub(super) fn open(place: &Place) -> Result<Opened, Error> {
         how: format!("DPDK, {}", port.driver()).into(),
         mac,
         note: (!note.is_empty()).then_some(note),
-        owned: owned.map(Hold::Packets),
+        owned: owned.map(Hold::Packets).or(host.map(Hold::Host)),
         driver: Box::new(port),
     })
 }

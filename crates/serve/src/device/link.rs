@@ -1,12 +1,12 @@
 //! The kernel's end of a TAP: up, and with addresses (rtnetlink(7)).
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::net::if_::InterfaceFlags;
 use nix::sys::socket::{AddressFamily, SockaddrLike as _};
-use uncork_netlink::{CREATE, Line, REPLACE, push};
+use uncork_netlink::{CREATE, EXCLUSIVE, Line, push};
 use uncork_stack::Cidr;
 
 use crate::error::Error;
@@ -14,6 +14,7 @@ use crate::error::Error;
 // linux/rtnetlink.h, linux/if_addr.h
 const RTM_NEWLINK: u16 = 16;
 const RTM_NEWADDR: u16 = 20;
+const RTM_DELADDR: u16 = 21;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 /// Nobody else can have it on this link: it need not be asked for.
@@ -51,29 +52,75 @@ pub(super) fn is_local(address: IpAddr) -> Result<bool, Error> {
     Ok(all.filter_map(|interface| interface.address).any(is_it))
 }
 
-/// Sets the device up and gives it addresses. What fails comes with what it was.
-pub(super) fn set_up(device: &str, addresses: &[Cidr]) -> Result<(), (&'static str, io::Error)> {
-    let index = index(device).map_err(|error| ("look it up", error.into()))?;
-    let mut link = vec![0; 4];
-    link.extend(index.to_ne_bytes());
-    link.extend(IFF_UP.to_ne_bytes());
-    link.extend(IFF_UP.to_ne_bytes());
-    let mut line = Line::open().map_err(|error| ("set it up", error))?;
-    line.order(RTM_NEWLINK, 0, &link).map_err(|error| ("set it up", error))?;
-    for address in addresses {
-        let (family, octets) = match address.address {
-            IpAddr::V4(address) => (libc_family(AddressFamily::Inet), address.octets().to_vec()),
-            IpAddr::V6(address) => (libc_family(AddressFamily::Inet6), address.octets().to_vec()),
-        };
-        let mut body = vec![family, address.prefix, IFA_F_NODAD, 0];
-        body.extend(index.to_ne_bytes());
-        for kind in [IFA_LOCAL, IFA_ADDRESS] {
-            push(&mut body, kind, &octets);
+/// Whether it is set up.
+fn is_up(device: &str) -> nix::Result<bool> {
+    let is_it = |found: InterfaceAddress| {
+        found.interface_name == device && found.flags.contains(InterfaceFlags::IFF_UP)
+    };
+    Ok(getifaddrs()?.any(is_it))
+}
+
+/// What was changed of a device, which is put back with this. One that was made for the stack is gone by then.
+#[derive(Debug)]
+pub(crate) struct SetUp {
+    index: u32,
+    was_down: bool,
+    /// Those that it did not have.
+    given: Vec<Cidr>,
+}
+
+impl Drop for SetUp {
+    fn drop(&mut self) {
+        // As far as it goes: there is nobody to be told.
+        let Ok(mut line) = Line::open() else { return };
+        // A network's first address takes the others with it.
+        for address in self.given.iter().rev() {
+            let _ = line.order(RTM_DELADDR, 0, &address_of(self.index, address));
         }
-        line.order(RTM_NEWADDR, CREATE | REPLACE, &body)
-            .map_err(|error| ("give it an address", error))?;
+        if self.was_down {
+            let _ = line.order(RTM_NEWLINK, 0, &flags_of(self.index, 0));
+        }
     }
-    Ok(())
+}
+
+/// Sets the device up and gives it addresses. What fails comes with what it was.
+pub(super) fn set_up(device: &str, addresses: &[Cidr]) -> Result<SetUp, (&'static str, io::Error)> {
+    let index = index(device).map_err(|error| ("look it up", error.into()))?;
+    let was_down = !is_up(device).map_err(|error| ("look it up", error.into()))?;
+    let mut line = Line::open().map_err(|error| ("set it up", error))?;
+    let up = flags_of(index, IFF_UP);
+    line.order(RTM_NEWLINK, 0, &up).map_err(|error| ("set it up", error))?;
+    let mut done = SetUp { index, was_down, given: Vec::new() };
+    for address in addresses {
+        match line.order(RTM_NEWADDR, CREATE | EXCLUSIVE, &address_of(index, address)) {
+            Ok(()) => done.given.push(*address),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(("give it an address", error)),
+        }
+    }
+    Ok(done)
+}
+
+/// Sets or clears the flag that says that it is up.
+fn flags_of(index: u32, flags: u32) -> Vec<u8> {
+    let mut link = vec![0; 4];
+    for word in [index, flags, IFF_UP] {
+        link.extend(word.to_ne_bytes());
+    }
+    link
+}
+
+fn address_of(index: u32, address: &Cidr) -> Vec<u8> {
+    let (family, octets) = match address.address {
+        IpAddr::V4(address) => (libc_family(AddressFamily::Inet), address.octets().to_vec()),
+        IpAddr::V6(address) => (libc_family(AddressFamily::Inet6), address.octets().to_vec()),
+    };
+    let mut body = vec![family, address.prefix, IFA_F_NODAD, 0];
+    body.extend(index.to_ne_bytes());
+    for kind in [IFA_LOCAL, IFA_ADDRESS] {
+        push(&mut body, kind, &octets);
+    }
+    body
 }
 
 fn libc_family(family: AddressFamily) -> u8 {

@@ -19,9 +19,6 @@ use uncork_stack::{Cidr, Config, Mac, Route, Stack};
 
 use crate::error::Error;
 
-/// MTU of a TAP of which nothing is said.
-const TAP_MTU: u16 = 1500;
-
 /// By which port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -76,7 +73,7 @@ pub(crate) struct Opened {
     pub(crate) owned: Option<Hold>,
 }
 
-/// What is the stack's, for as long as this is there.
+/// What is the stack's, or was made for it, for as long as this is there.
 #[derive(Debug)]
 #[expect(dead_code, reason = "to be dropped is all that it is for")]
 pub(crate) enum Hold {
@@ -84,6 +81,8 @@ pub(crate) enum Hold {
     Packets(Owned),
     /// It is handed over to sockets of AF_XDP.
     Sockets(Owned, Redirect),
+    /// The kernel's end of a TAP, which is as it was before when this is gone.
+    Host(link::SetUp),
 }
 
 impl std::fmt::Debug for Opened {
@@ -172,23 +171,23 @@ impl Place {
         let port = tap::Port::open(&tap::Settings {
             device: self.device.clone(),
             medium: Medium::Ethernet,
-            mtu: self.mtu.unwrap_or(TAP_MTU),
+            mtu: self.mtu,
             offload: true,
         })?;
         let device = port.device().to_owned();
-        self.set_up_host(&device)?;
+        let host = self.set_up_host(&device)?;
         Ok(Opened {
             driver: Box::new(port),
             device,
             how: "TAP".into(),
             mac: own_mac()?,
             note: None,
-            owned: None,
+            owned: Some(Hold::Host(host)),
         })
     }
 
     /// The kernel's end of a TAP.
-    fn set_up_host(&self, device: &str) -> Result<(), Error> {
+    fn set_up_host(&self, device: &str) -> Result<link::SetUp, Error> {
         link::set_up(device, &self.host).map_err(|(doing, error)| Error::Setup {
             device: device.to_owned(),
             doing,
@@ -196,7 +195,11 @@ impl Place {
         })
     }
 
+    /// Refuses what can be said of a TAP only.
     fn refuse_host(&self) -> Result<(), Error> {
+        if let Some(mtu) = self.mtu {
+            return Err(Error::Mtu { device: self.device.clone(), mtu });
+        }
         if self.host.is_empty() {
             return Ok(());
         }

@@ -23,7 +23,7 @@ pub(super) fn open(place: &Place) -> Result<Opened, Error> {
         owned.own(Ours::Address(ours.address))?;
     }
     // From now on the kernel does not see them.
-    redirect.attach(index)?;
+    redirect.attach(index).map_err(Error::of_device(&place.device))?;
     let mac = Mac(ports[0].mac());
     let how = if ports.iter().all(Port::is_zero_copy) { "AF_XDP, zero copy" } else { "AF_XDP" };
     Ok(Opened {

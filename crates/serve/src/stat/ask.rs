@@ -8,19 +8,19 @@ use std::time::Duration;
 
 use uncork_stat::Report;
 
-use super::{PREFIX, SUFFIX, directory};
+use super::{directory, others, pid_in, socket_of};
 
 /// A stack answers within a turn; one that is stopped (SIGSTOP) does not.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Process ids of this user's running stacks. What those that were killed have left is removed.
+/// Process ids of this user's running stacks, and for root of everybody's. What those of his that were killed have left is
+/// removed.
 #[must_use]
 pub fn running() -> Vec<u32> {
     let entries = fs::read_dir(directory()).into_iter().flatten().flatten();
     let mut found: Vec<u32> = entries
         .filter_map(|entry| {
-            let name = entry.file_name().into_string().ok()?;
-            let pid = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.parse().ok()?;
+            let pid = pid_in(&entry.file_name())?;
             match UnixStream::connect(entry.path()) {
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                     let _ = fs::remove_file(entry.path());
@@ -30,7 +30,9 @@ pub fn running() -> Vec<u32> {
             }
         })
         .collect();
+    found.extend(others::running());
     found.sort_unstable();
+    found.dedup();
     found
 }
 
@@ -40,7 +42,22 @@ pub fn running() -> Vec<u32> {
 ///
 /// If nobody listens there, or what is told is not understood, or breaks off.
 pub fn ask(socket: &Path) -> io::Result<Report> {
-    let stream = UnixStream::connect(socket)?;
+    told(UnixStream::connect(socket)?)
+}
+
+/// Asks the stack of a process at the usual place: this user's, or, of another user's process, for root that one's.
+///
+/// # Errors
+///
+/// As of [`ask`].
+pub fn ask_process(pid: u32) -> io::Result<Report> {
+    match UnixStream::connect(socket_of(pid)) {
+        Ok(stream) => told(stream),
+        Err(error) => told(others::connect(pid).ok_or(error)?),
+    }
+}
+
+fn told(stream: UnixStream) -> io::Result<Report> {
     stream.set_read_timeout(Some(PATIENCE))?;
     uncork_stat::read(BufReader::new(stream)).map_err(timed_out)
 }

@@ -1,14 +1,16 @@
 //! What a running stack tells of its connections (`uncork-stat`), over a Unix socket.
 
 mod ask;
+mod others;
 mod responder;
 
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-pub use ask::{ask, running};
+pub use ask::{ask, ask_process, running};
 pub(crate) use responder::Responder;
 
 const PREFIX: &str = "stack-";
@@ -31,7 +33,16 @@ pub fn directory() -> PathBuf {
 /// The socket of a process.
 #[must_use]
 pub fn socket_of(pid: u32) -> PathBuf {
-    directory().join(format!("{PREFIX}{pid}{SUFFIX}"))
+    directory().join(name_of(pid))
+}
+
+fn name_of(pid: u32) -> String {
+    format!("{PREFIX}{pid}{SUFFIX}")
+}
+
+/// The process whose socket has this name.
+fn pid_in(name: &OsStr) -> Option<u32> {
+    name.to_str()?.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.parse().ok()
 }
 
 /// Makes the directory, for this user alone. One that somebody else has made is not used.

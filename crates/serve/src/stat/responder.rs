@@ -8,6 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use uncork_driver::Driver;
 use uncork_engine::{Interest, Watch};
 use uncork_stack::{Instant, SocketId, Stack};
 use uncork_stat::{Connection, End, Running};
@@ -37,6 +38,8 @@ pub(crate) struct Responder {
     device: String,
     addresses: Vec<SocketAddr>,
     begun: Instant,
+    /// As the device has said it last.
+    frames_lost: Option<u64>,
     answers: Vec<Answer>,
 }
 
@@ -74,7 +77,14 @@ impl Responder {
         };
         listener.set_nonblocking(true)?;
         let answers = Vec::new();
-        Ok(Self { listener, path: path.to_owned(), does, device, addresses, begun, answers })
+        let path = path.to_owned();
+        let frames_lost = None;
+        Ok(Self { listener, path, does, device, addresses, begun, frames_lost, answers })
+    }
+
+    /// The device, which alone knows what found no room in it.
+    pub(crate) fn meet(&mut self, driver: &mut dyn Driver) {
+        self.frames_lost = driver.lost();
     }
 
     /// What is to be waited for, under keys from `first_key` on, which must be the largest.
@@ -133,7 +143,7 @@ impl Responder {
             addresses: self.addresses.clone(),
             age_ms: u64::try_from(now.since(self.begun).as_millis()).unwrap_or(u64::MAX),
             counts: stack.counters().into(),
-            frames_lost: None,
+            frames_lost: self.frames_lost,
             by_queue: None,
         }
     }

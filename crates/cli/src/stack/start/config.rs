@@ -60,14 +60,16 @@ impl Config {
         match key {
             "name" => once(&mut self.service.name, value.parse()?).ok_or_else(again),
             "dev" => {
+                let before = self.service.dev.len();
                 self.service.dev.extend(list(value).map(str::to_owned));
-                Ok(())
+                some(self.service.dev.len() > before, "dev names no device")
             }
             "port" => {
+                let before = self.service.port.len();
                 for word in list(value) {
                     self.service.port.push(tcp_port(word)?);
                 }
-                Ok(())
+                some(self.service.port.len() > before, "port names no port")
             }
             "driver" => {
                 let driver = Driver::from_str(value, false)
@@ -122,6 +124,11 @@ fn once<T>(place: &mut Option<T>, value: T) -> Option<()> {
     place.replace(value).is_none().then_some(())
 }
 
+/// Nothing is not all: who has taken the last one out of a list did not mean every one.
+fn some(is_any: bool, none: &str) -> Result<(), String> {
+    if is_any { Ok(()) } else { Err(format!("{none}: leave the line out for all of them")) }
+}
+
 fn list(value: &str) -> impl Iterator<Item = &str> {
     value.split(',').map(str::trim).filter(|word| !word.is_empty())
 }
@@ -170,6 +177,8 @@ mod tests {
             ("[stack]\nspin = 5", "line 2: \"5\" is not a duration"),
             ("[stack]\nmoderation = 2ms", "line 2: 2ms is out of range"),
             ("[stack]\nsmall-queue = 64k", "line 2: \"64k\" is not a number of bytes"),
+            ("[stack]\ndev =", "line 2: dev names no device: leave the line out for all of them"),
+            ("[stack]\nport = ,", "line 2: port names no port: leave the line out for all of them"),
             ("[stack]\nname = a\nname = b", "line 3: name is there twice"),
         ] {
             let why = text.parse::<Config>().unwrap_err();
