@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 
 static int file_with(const char *text)
@@ -60,6 +61,43 @@ static void by_vectors(int out)
     if (sendto(out, "g", 1, MSG_DONTWAIT, NULL, 0) != 1)
         fail("sendto");
     put(out, "h");
+}
+
+static int drained;
+
+/* Makes room for what a program goes on with. */
+static void drain(int unused UNUSED)
+{
+    static char sink[65536];
+    for (int quiet = 0; quiet < 20; sleep_ms(1), quiet++)
+        while (recv(drained, sink, sizeof sink, MSG_DONTWAIT) > 0)
+            quiet = 0;
+}
+
+/* A signal ends the first message in its middle: the second would stand behind a hole. */
+static void by_interrupted_messages(int out UNUSED)
+{
+    static char much[1 << 24], rest[1 << 16];
+    struct iovec parts[2] = {{much, sizeof much}, {"!", 1}};
+    struct mmsghdr several[2] = {{.msg_hdr = {.msg_iov = &parts[0], .msg_iovlen = 1}},
+                                 {.msg_hdr = {.msg_iov = &parts[1], .msg_iovlen = 1}}};
+    struct sigaction action = {.sa_handler = drain}, before;
+    struct itimerval soon = {.it_value = {.tv_usec = 50000}};
+    int ends[2], behind = 0;
+    ssize_t got;
+    memset(much, 'M', sizeof much);
+    tcp_pair(ends);
+    drained = ends[1];
+    sigaction(SIGALRM, &action, &before);
+    setitimer(ITIMER_REAL, &soon, NULL);
+    int sent = sendmmsg(ends[0], several, 2, 0);
+    sigaction(SIGALRM, &before, NULL);
+    close(ends[0]);
+    while ((got = read(ends[1], rest, sizeof rest)) > 0)
+        behind += memchr(rest, '!', (size_t)got) != NULL;
+    printf("  interrupted sendmmsg: %d, the first whole: %s, behind it: %d\n", sent,
+           yes(several[0].msg_len == sizeof much), behind);
+    close(ends[1]);
 }
 
 static void by_raw_calls(int out)
@@ -214,6 +252,7 @@ int main(void)
         void (*body)(int);
     } ways[] = {{"sendfile", by_sendfile},   {"splice", by_splice},
                 {"vectors", by_vectors},     {"raw calls", by_raw_calls},
+                {"interrupted messages", by_interrupted_messages},
                 {"stdio", by_stdio},         {"stdout", by_stdout},
                 {"dprintf", by_dprintf},
                 {"cork", by_cork},           {"large writes", by_large_writes},

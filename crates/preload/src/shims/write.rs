@@ -203,6 +203,10 @@ pub(crate) unsafe extern "C-unwind" fn sendmmsg(
             }
             (*message).msg_len = bytes as c_uint;
             sent += 1;
+            if (bytes as usize) < stacked::length_of(&(*message).msg_hdr) {
+                // The kernel stops here, too: what comes next would stand behind a hole.
+                break;
+            }
         }
         if sent == 0 && number != 0 { -1 } else { sent as c_int }
     }

@@ -235,7 +235,7 @@ pub(crate) unsafe fn send_message(fd: c_int, message: *const msghdr, flags: c_in
 ///
 /// # Safety
 /// As for sendmsg(2).
-unsafe fn length_of(message: &msghdr) -> usize {
+pub(crate) unsafe fn length_of(message: &msghdr) -> usize {
     if message.msg_iovlen == 0 {
         return 0;
     }
