@@ -148,6 +148,26 @@ static void p_pipe_read(void)
     (void)!read(fd, buffer, 8);
     close(fd);
 }
+/* Somebody else has to write into the pipe first. */
+static void *fill_pipe_later(void *pipe)
+{
+    usleep((useconds_t)LONG_MS * 1000);
+    (void)!write(*(int *)pipe, "p", 1);
+    return NULL;
+}
+static void p_splice(void)
+{
+    int ends[2];
+    pthread_t thread;
+    if (pipe(ends))
+        fail("pipe");
+    pthread_create(&thread, NULL, fill_pipe_later, &ends[1]);
+    put(out, "x");
+    splice(ends[0], NULL, out, NULL, 1, 0);
+    pthread_join(thread, NULL);
+    close(ends[0]);
+    close(ends[1]);
+}
 static void p_turn(void) { put(other[0], "y"); spin(); }
 static void p_close(void) { close(out); spin(); }
 static void p_shutdown(void) { shutdown(out, SHUT_WR); spin(); }
@@ -244,6 +264,7 @@ int main(int count, char **arguments UNUSED)
         {"pthread_cond_wait", p_cond_wait, true}, {"sem_timedwait", p_sem_timedwait, false},
         {"sigtimedwait", p_sigtimedwait, false}, {"pthread_join", p_join, true},
         {"epoll_wait of another thread", p_epoll_wait_elsewhere, true}, {"waitpid", p_waitpid, true}, {"read of a timerfd", p_pipe_read, false},
+        {"splice of an empty pipe", p_splice, true},
         {"turn to another socket", p_turn, false}, {"close", p_close, false},
         {"shutdown", p_shutdown, false}, {"dup2 onto it", p_dup2_onto, false},
         {"close_range", p_close_range, false}, {"fork", p_fork, false},

@@ -46,7 +46,7 @@ pub use gather::{BUFFER_BYTES, Gather, Gathered};
 pub use keeper::Next;
 pub use kernel::{Errno, Kernel, Kind};
 pub use ledger::Ledger;
-pub use lifecycle::Origin;
+pub use lifecycle::{Filling, Origin};
 pub use socket::Socket;
 pub use write::{Plan, WriteFlags};
 

@@ -9,7 +9,7 @@ use crate::gather::Gathered;
 use crate::kernel::{Errno, Kernel, state};
 use crate::local::{current, local};
 use crate::orphans::Then;
-use crate::socket::flag;
+use crate::socket::{flag, held};
 use crate::{Call, Posix, Socketed};
 
 /// Where a TCP socket came from.
@@ -21,6 +21,14 @@ pub enum Origin {
     Accepted(i32),
     /// It was there when the program began, or came over a Unix socket: others may have it too.
     Inherited,
+}
+
+/// Bytes that enter a socket by another way than a write ([`Posix::filling`]).
+#[derive(Clone, Copy, Debug)]
+pub struct Filling<'a> {
+    at: Socketed<'a>,
+    /// Writes of the socket by then.
+    writes: u64,
 }
 
 impl<K: Kernel> Posix<K> {
@@ -360,13 +368,16 @@ impl<K: Kernel> Posix<K> {
     }
 
     /// Bytes are about to enter `fd` by another way (sendfile, splice): what the kernel holds
-    /// goes along with them, what is held in the process goes first.
+    /// goes along with them, what is held in the process goes first. They come out of `from`, which may
+    /// have none yet (`is_empty`): then the program waits for somebody, as in a read of that.
     pub fn filling(
         &self,
         fd: i32,
+        from: i32,
         bytes: usize,
         call: Call,
-    ) -> Result<Option<Socketed<'_>>, Errno> {
+        is_empty: impl FnOnce() -> bool,
+    ) -> Result<Option<Filling<'_>>, Errno> {
         let Some(at) = self.find(fd) else { return Ok(None) };
         let previous = current::replace(fd);
         if previous != fd && previous >= 0 {
@@ -378,12 +389,32 @@ impl<K: Kernel> Posix<K> {
         if at.socket.is(flag::PASSED) {
             return Ok(None);
         }
+        if at.socket.held.load(Relaxed) != 0 && self.may_wait(from) && is_empty() {
+            self.end_burst(at, call);
+        }
         // It is a write of the burst like any other, but nothing can hold its end back.
         self.count_write(at.socket, bytes);
         self.decide(at.socket, bytes, u32::MAX);
         at.socket.why.store(call as u8, Relaxed);
+        Ok(Some(Filling { at, writes: at.socket.writes.load(Relaxed) }))
+    }
+
+    /// That call has returned, and has `sent` something or nothing; with `more` the program itself
+    /// holds the end back. Until here what was held counts as held still: a file may be on a slow disk,
+    /// and may have no bytes to take it along.
+    pub fn filled(&self, filling: &Filling<'_>, sent: bool, more: bool) {
+        let at = filling.at;
+        if !sent {
+            return;
+        }
         self.before_unheld(at);
-        Ok(Some(at))
+        if at.socket.writes.load(Relaxed) != filling.writes {
+            // Another thread's, behind them.
+            self.note_held(at, held::KERNEL);
+        }
+        if !more {
+            self.after_send(at, false, true);
+        }
     }
 
     pub(crate) fn each_tracked(&self, mut look: impl FnMut(Socketed<'_>)) {

@@ -107,7 +107,7 @@ impl<K: Kernel> Posix<K> {
 
     /// Whether reading from a descriptor that is not ours may wait. A program that reads a file
     /// between its header and its payload has not turned away.
-    fn may_wait(&self, fd: i32) -> bool {
+    pub(crate) fn may_wait(&self, fd: i32) -> bool {
         let Some(byte) = self.kernel.state(fd) else { return true };
         match byte.load(Relaxed) {
             state::READY => false,

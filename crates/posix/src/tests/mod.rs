@@ -3,6 +3,7 @@
 mod alarm;
 mod fake;
 mod interleavings;
+mod others;
 mod properties;
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -574,20 +575,6 @@ fn io_uring_and_stdio_find_nothing_in_the_process() {
     assert_eq!(packets(&posix, FD), [4]);
     let at = posix.find(FD).unwrap();
     assert_eq!(posix.plan_write(at, 1, WriteFlags::default()), Plan::Pass);
-}
-
-#[test]
-fn what_is_held_goes_along_with_a_file() {
-    for hold in [Hold::Kernel, Hold::User] {
-        let posix = holding(hold);
-        write(&posix, FD, b"0").unwrap();
-        posix.before_read(FD, Call::Read);
-        burst(&posix, FD, 1);
-        let at = posix.filling(FD, 3, Call::Sendfile).unwrap().unwrap();
-        posix.kernel.program_send(FD, b"xyz", false).unwrap();
-        posix.after_send(at, false, true);
-        assert_eq!(packets(&posix, FD), [1, 5], "{hold:?}: header and file in one packet");
-    }
 }
 
 #[test]

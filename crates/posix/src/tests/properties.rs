@@ -98,10 +98,10 @@ fn play(posix: &Posix<Fake>, written: &mut Written, step: Step) {
         Step::Share(fd) => posix.sharing(fd, Call::Dup),
         Step::Sendfile { fd, bytes } => {
             let data = written.fresh(bytes);
-            if let Ok(at) = posix.filling(fd, bytes, Call::Sendfile) {
+            if let Ok(filling) = posix.filling(fd, fake::FILE, bytes, Call::Sendfile, || false) {
                 let sent = posix.kernel.program_send(fd, &data, false).unwrap_or(0);
-                if let Some(at) = at.filter(|_| sent != 0) {
-                    posix.after_send(at, false, true);
+                if let Some(filling) = filling {
+                    posix.filled(&filling, sent != 0, false);
                 }
                 written.stream(fd).extend_from_slice(&data[..sent]);
             }

@@ -1,5 +1,7 @@
 //! Bytes that enter a socket from a file or a pipe.
 
+use core::time::Duration;
+
 use libc::{c_int, c_uint, off_t, off64_t, size_t, ssize_t};
 use uncork_posix::Call;
 
@@ -10,19 +12,35 @@ use crate::{POSIX, linux, real};
 descriptor_shim!(sendfile => sendfile_hook, when tcp);
 descriptor_shim!(sendfile64 => sendfile64_hook, when tcp);
 
+/// Bytes that a call moves from one descriptor to another.
+#[derive(Clone, Copy)]
+struct Moved {
+    to: c_int,
+    from: c_int,
+    bytes: size_t,
+    /// The program holds the end back by itself.
+    more: bool,
+    by: Call,
+}
+
 /// What is held goes along with what `call` sends.
-fn filling(fd: c_int, bytes: usize, by: Call, call: impl FnOnce() -> ssize_t) -> ssize_t {
-    let at = match POSIX.filling(fd, bytes, by) {
-        Ok(at) => at,
+fn filling(moved: Moved, call: impl FnOnce() -> ssize_t) -> ssize_t {
+    let Moved { to, from, bytes, more, by } = moved;
+    let is_empty = || linux::poll_one(from, libc::POLLIN, Some(Duration::ZERO)) == Ok(false);
+    let filling = match POSIX.filling(to, from, bytes, by, is_empty) {
+        Ok(filling) => filling,
         Err(error) => return linux::fail_send(error, 0),
     };
     let sent = call();
-    if let Some(at) = at
-        && sent > 0
-    {
-        POSIX.after_send(at, false, true);
+    if let Some(filling) = filling {
+        POSIX.filled(&filling, sent > 0, more);
     }
     sent
+}
+
+/// As for sendfile(2).
+fn sending_file(to: c_int, from: c_int, bytes: size_t, call: impl FnOnce() -> ssize_t) -> ssize_t {
+    filling(Moved { to, from, bytes, more: false, by: Call::Sendfile }, call)
 }
 
 pub(crate) unsafe extern "C-unwind" fn sendfile_hook(
@@ -36,7 +54,7 @@ pub(crate) unsafe extern "C-unwind" fn sendfile_hook(
         on_stack!(at_once to => stacked::send_file(to, from, offset, bytes));
     }
     // SAFETY: the program's own call.
-    filling(to, bytes, Call::Sendfile, || unsafe { real::sendfile()(to, from, offset, bytes) })
+    sending_file(to, from, bytes, || unsafe { real::sendfile()(to, from, offset, bytes) })
 }
 
 pub(crate) unsafe extern "C-unwind" fn sendfile64_hook(
@@ -50,7 +68,7 @@ pub(crate) unsafe extern "C-unwind" fn sendfile64_hook(
         on_stack!(at_once to => stacked::send_file(to, from, offset, bytes));
     }
     // SAFETY: the program's own call.
-    filling(to, bytes, Call::Sendfile, || unsafe { real::sendfile64()(to, from, offset, bytes) })
+    sending_file(to, from, bytes, || unsafe { real::sendfile64()(to, from, offset, bytes) })
 }
 
 const SPLICED: &str = "it is spliced, which only the kernel can do";
@@ -73,12 +91,6 @@ pub(crate) unsafe extern "C-unwind" fn splice(
         POSIX.before_read(from, Call::Splice);
         return call();
     }
-    if flags & libc::SPLICE_F_MORE != 0 {
-        // The program holds the end back by itself.
-        return match POSIX.filling(to, bytes, Call::Splice) {
-            Ok(_) => call(),
-            Err(error) => linux::fail_send(error, 0),
-        };
-    }
-    filling(to, bytes, Call::Splice, call)
+    let more = flags & libc::SPLICE_F_MORE != 0;
+    filling(Moved { to, from, bytes, more, by: Call::Splice }, call)
 }

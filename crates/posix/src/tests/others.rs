@@ -1,0 +1,77 @@
+//! Bytes that enter a socket by another way than a write of this process, or that somebody else may write.
+
+use super::fake::{FILE, PIPE};
+use super::*;
+
+/// A connection that holds a first small write of a burst.
+fn with_header(hold: Hold) -> Posix<Fake> {
+    let posix = holding(hold);
+    write(&posix, FD, b"0").unwrap();
+    posix.before_read(FD, Call::Read);
+    burst(&posix, FD, 1);
+    posix
+}
+
+fn is_due(posix: &Posix<Fake>) {
+    posix.kernel.pass(Duration::from_millis(2));
+    posix.tick();
+}
+
+#[test]
+fn what_is_held_goes_along_with_a_file() {
+    for hold in [Hold::Kernel, Hold::User] {
+        let posix = with_header(hold);
+        let filling = posix.filling(FD, FILE, 3, Call::Sendfile, || true).unwrap().unwrap();
+        posix.kernel.program_send(FD, b"xyz", false).unwrap();
+        posix.filled(&filling, true, false);
+        assert_eq!(packets(&posix, FD), [1, 5], "{hold:?}: header and file in one packet");
+        let calls = posix.kernel.calls();
+        is_due(&posix);
+        assert_eq!(posix.kernel.calls(), calls, "{hold:?}: it is held no more");
+    }
+}
+
+#[test]
+fn a_header_before_a_file_with_nothing_in_it_leaves_with_the_bound() {
+    for (hold, more) in [(Hold::Kernel, false), (Hold::Kernel, true), (Hold::User, false)] {
+        let posix = with_header(hold);
+        let filling = posix.filling(FD, FILE, 3, Call::Sendfile, || true).unwrap().unwrap();
+        posix.filled(&filling, false, more);
+        assert_eq!(packets(&posix, FD), [1], "{hold:?}");
+        is_due(&posix);
+        assert_eq!(packets(&posix, FD), [1, 2], "{hold:?}, {more}");
+    }
+}
+
+#[test]
+fn a_header_before_a_file_on_a_slow_disk_leaves_with_the_bound() {
+    for hold in [Hold::Kernel, Hold::User] {
+        let posix = with_header(hold);
+        let filling = posix.filling(FD, FILE, 3, Call::Sendfile, || true).unwrap().unwrap();
+        is_due(&posix);
+        assert_eq!(packets(&posix, FD), [1, 2], "{hold:?}");
+        posix.kernel.program_send(FD, b"xyz", false).unwrap();
+        posix.filled(&filling, true, false);
+        assert_eq!(packets(&posix, FD), [1, 2, 3], "{hold:?}");
+    }
+}
+
+#[test]
+fn what_another_thread_holds_behind_a_file_is_not_forgotten() {
+    let posix = with_header(Hold::Kernel);
+    let filling = posix.filling(FD, FILE, 3, Call::Sendfile, || true).unwrap().unwrap();
+    posix.kernel.program_send(FD, b"xyz", false).unwrap();
+    burst(&posix, FD, 1);
+    posix.filled(&filling, true, true);
+    is_due(&posix);
+    assert_eq!(posix.kernel.delivered(FD).len(), 1 + 2 + 3 + 2);
+}
+
+#[test]
+fn what_is_held_waits_for_no_pipe() {
+    for (is_empty, expected) in [(true, vec![1, 2]), (false, vec![1])] {
+        let posix = with_header(Hold::Kernel);
+        posix.filling(FD, PIPE, 3, Call::Splice, || is_empty).unwrap().unwrap();
+        assert_eq!(packets(&posix, FD), expected, "empty: {is_empty}");
+    }
+}
