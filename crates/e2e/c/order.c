@@ -1,5 +1,7 @@
 /* Bytes that reach one connection by different calls arrive in the order of the calls, once. */
 #include "common.h"
+#include <aio.h>
+#include <linux/aio_abi.h>
 #include <linux/io_uring.h>
 #include <linux/sockios.h>
 #include <sys/mman.h>
@@ -224,6 +226,48 @@ static void by_io_uring(int out)
     close(ring);
 }
 
+/* libc writes in a thread of its own, the kernel by itself. */
+static void by_aio(int out)
+{
+    char b = 'b', d = 'd', f = 'f';
+    struct aiocb operation = {.aio_fildes = out, .aio_buf = &b, .aio_nbytes = 1, .aio_lio_opcode = LIO_WRITE};
+    struct aiocb *list[] = {NULL, &operation};
+    struct iocb kernels = {.aio_fildes = (uint32_t)out, .aio_lio_opcode = IOCB_CMD_PWRITE,
+                           .aio_buf = (uintptr_t)&f, .aio_nbytes = 1}, *one = &kernels;
+    struct io_event done;
+    aio_context_t context = 0;
+    put(out, "a");
+    put(out, "a");
+    if (aio_write(&operation))
+        fail("aio_write");
+    while (aio_error(&operation) == EINPROGRESS)
+        ;
+    put(out, "c");
+    put(out, "c");
+    operation.aio_buf = &d;
+    if (lio_listio(LIO_WAIT, list, 2, NULL))
+        fail("lio_listio");
+    put(out, "e");
+    put(out, "e");
+    if (syscall(SYS_io_setup, 1, &context) || syscall(SYS_io_submit, context, 1, &one) != 1 ||
+        syscall(SYS_io_getevents, context, 1, 1, &done, NULL) != 1)
+        fail("io_submit");
+    put(out, "g");
+    syscall(SYS_io_destroy, context);
+}
+
+/* As programs with 64-bit offsets call them. */
+static void by_vectors_at_positions(int out)
+{
+    extern ssize_t pwritev64v2(int, const struct iovec *, int, off64_t, int);
+    struct iovec two[2] = {{"b", 1}, {"c", 1}};
+    put(out, "a");
+    put(out, "a");
+    if (pwritev64v2(out, two, 2, -1, 0) != 2)
+        fail("pwritev64v2");
+    put(out, "d");
+}
+
 static void by_two_connections(int out)
 {
     int other[2];
@@ -257,6 +301,7 @@ int main(void)
                 {"dprintf", by_dprintf},
                 {"cork", by_cork},           {"large writes", by_large_writes},
                 {"zero-copy", by_zerocopy},  {"io_uring", by_io_uring},
+                {"aio", by_aio},             {"vectors at positions", by_vectors_at_positions},
                 {"two connections", by_two_connections}, {"shutdown", by_shutdown}};
     for (int nodelay = 0; nodelay < 2; nodelay++)
         for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {

@@ -43,7 +43,7 @@ calls! {
     // The end of the socket, or of the process's hold on it.
     Close "close" CloseRange "close_range" Closefrom "closefrom" Fclose "fclose"
     Shutdown "shutdown" Dup "dup" Dup2 "dup2" Fdopen "fdopen" PassFd "sendmsg(SCM_RIGHTS)"
-    Sendfile "sendfile" Splice "splice"
+    Sendfile "sendfile" Splice "splice" Aio "aio_write"
     // The end of the process, or a new one.
     Exit "exit" UnderscoreExit "_exit" QuickExit "quick_exit" Abort "abort" Fini "end of program"
     ThreadExit "pthread_exit" Fork "fork" Vfork "vfork" Exec "exec" Spawn "posix_spawn"

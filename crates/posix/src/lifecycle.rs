@@ -220,6 +220,14 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
+    /// Somebody else will write to `fd` as well, by whom what is gathered in this process could be overtaken: a thread of
+    /// libc's (aio_write), a program that is started.
+    pub fn given(&self, fd: i32, call: Call) {
+        if self.settings().hold == Hold::User {
+            self.sharing(fd, call);
+        }
+    }
+
     /// `new` is a duplicate of `old`.
     pub fn duplicated(&self, old: i32, new: i32) {
         let Some(at) = self.find(old).filter(|_| !self.is_vfork_child()) else { return };

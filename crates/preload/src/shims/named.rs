@@ -1,5 +1,5 @@
 //! Functions that libc exports under a second name: programs that were linked against old versions of it, and libraries that
-//! want libc's own whatever the program calls by that name, call them by it.
+//! want libc's own whatever the program calls by that name, call them by it. So do programs with 64-bit offsets.
 
 use super::{descriptors, passing, poll, read, sockets, write};
 use crate::jump::also_named;
@@ -15,4 +15,6 @@ also_named! {
     __poll => poll::poll;
     __select => poll::select;
     __vfork => passing::vfork::vfork;
+    preadv64v2 => read::preadv2;
+    pwritev64v2 => write::pwritev2;
 }

@@ -1,11 +1,11 @@
-//! Bytes that enter a socket from a file or a pipe.
+//! Bytes that enter a socket from a file or a pipe, or by somebody whom the program has asked to write them.
 
 use core::time::Duration;
 
 use libc::{c_int, c_uint, off_t, off64_t, size_t, ssize_t};
 use uncork_posix::Call;
 
-use crate::jump::descriptor_shim;
+use crate::jump::{descriptor_shim, passing_shim};
 use crate::stacked::{self, on_stack};
 use crate::{POSIX, linux, real};
 
@@ -93,4 +93,68 @@ pub(crate) unsafe extern "C-unwind" fn splice(
     }
     let more = flags & libc::SPLICE_F_MORE != 0;
     filling(Moved { to, from, bytes, more, by: Call::Splice }, call)
+}
+
+/// What the kernel is told of an operation (struct iocb of linux/aio_abi.h).
+#[repr(C)]
+struct Operation {
+    _data: u64,
+    _key: u32,
+    _flags: u32,
+    kind: u16,
+    _priority: i16,
+    fd: u32,
+}
+
+/// IOCB_CMD_PWRITE and IOCB_CMD_PWRITEV.
+const WRITES: [u16; 2] = [1, 8];
+
+/// aio_write(3): libc writes in a thread of its own, where no shim sees it.
+pub(crate) fn before_aio_write([operation, ..]: [usize; 6]) {
+    let operation = operation as *const libc::aiocb;
+    // SAFETY: the program's own call, which reads it, too.
+    if let Some(operation) = unsafe { operation.as_ref() } {
+        POSIX.given(operation.aio_fildes, Call::Aio);
+    }
+}
+
+/// lio_listio(3).
+pub(crate) fn before_aio_list([_, list, number, ..]: [usize; 6]) {
+    for operation in pointers(list, number) {
+        let operation = operation as *const libc::aiocb;
+        // SAFETY: the program's own call, which reads it, too; there may be null among them.
+        if let Some(operation) = unsafe { operation.as_ref() }
+            && operation.aio_lio_opcode == libc::LIO_WRITE
+        {
+            POSIX.given(operation.aio_fildes, Call::Aio);
+        }
+    }
+}
+
+/// io_submit(2), which libaio calls by its number where nobody sees it.
+pub(crate) fn before_io_submit([_, number, list, ..]: [usize; 6]) {
+    for operation in pointers(list, number) {
+        let operation = operation as *const Operation;
+        // SAFETY: the program's own call, which reads it, too.
+        if let Some(operation) = unsafe { operation.as_ref() }
+            && WRITES.contains(&operation.kind)
+        {
+            POSIX.given(operation.fd as c_int, Call::Aio);
+        }
+    }
+}
+
+/// A list of `number` pointers that a program has given.
+fn pointers(list: usize, number: usize) -> impl Iterator<Item = usize> {
+    let number = if list == 0 { 0 } else { usize::try_from(number as c_int).unwrap_or(0) };
+    // SAFETY: the program says that so many are there, and the call reads them, too.
+    (0..number).map(move |at| unsafe { (list as *const usize).add(at).read_unaligned() })
+}
+
+passing_shim! {
+    aio_write => before_aio_write;
+    aio_write64 => before_aio_write;
+    lio_listio => before_aio_list;
+    lio_listio64 => before_aio_list;
+    io_submit => before_io_submit;
 }

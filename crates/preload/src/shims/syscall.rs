@@ -150,6 +150,7 @@ fn prepare(number: c_long, [a, b, c, ..]: [usize; 6]) {
         libc::SYS_pselect6 => before_wait(Call::Pselect),
         libc::SYS_seccomp => keeper::stand_aside(),
         libc::SYS_prctl if a as c_int == libc::PR_SET_SECCOMP => keeper::stand_aside(),
+        libc::SYS_io_submit => super::sendfile::before_io_submit([a, b, c, 0, 0, 0]),
         libc::SYS_io_uring_setup => POSIX.uses_io_uring(),
         libc::SYS_io_uring_enter => POSIX.before_wait(Call::IoUring),
         libc::SYS_fork | libc::SYS_clone | libc::SYS_clone3 => {
