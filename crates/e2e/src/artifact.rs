@@ -48,10 +48,19 @@ pub fn source(path: &str) -> PathBuf {
 
 /// Compiles `c/NAME.c`, unless that has been done since it was last changed.
 pub fn compiled(name: &str) -> Result<PathBuf> {
+    compiled_with(name, name, &["-pthread"])
+}
+
+/// The same as a library, for dlopen(3).
+pub fn compiled_module(name: &str) -> Result<PathBuf> {
+    compiled_with(name, &format!("{name}.so"), &["-shared", "-fPIC"])
+}
+
+fn compiled_with(name: &str, file: &str, flags: &[&str]) -> Result<PathBuf> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = target_dir()?.join("tmp/uncork-e2e");
-    let program = directory.join(name);
+    let program = directory.join(file);
     let code = source(&format!("c/{name}.c"));
     let headers = modified(&source("c/common.h"))?.max(modified(&source("c/far.h"))?);
     let newest = modified(&code)?.max(headers);
@@ -59,12 +68,12 @@ pub fn compiled(name: &str) -> Result<PathBuf> {
         return Ok(program);
     }
     fs::create_dir_all(&directory)?;
-    let fresh = directory.join(format!("{name}.new"));
+    let fresh = directory.join(format!("{file}.new"));
     // Fortified, because distributions build so: read becomes __read_chk and the like.
     let mut compiler = Command::new("cc");
     compiler
         .args(["-std=gnu11", "-O2", "-g", "-w", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2"])
-        .arg("-pthread")
+        .args(flags)
         .arg("-o")
         .arg(&fresh)
         .arg(&code);

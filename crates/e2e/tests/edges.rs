@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::resource::{Resource, getrlimit};
-use uncork_e2e::artifact::library;
+use uncork_e2e::artifact::{compiled_module, library};
 use uncork_e2e::edge::{facts, same_facts, same_facts_in_time};
 use uncork_e2e::skip::{note, root, skip};
 use uncork_e2e::{Mode, alone, beside_others, soak};
@@ -202,4 +202,12 @@ fn a_library_that_no_call_comes_to_starts_all_the_same() -> Result<()> {
     let (said, _) = facts("opened", &[path], &Mode::held(Hold::Kernel))?;
     ensure!(said == "at work\n", "preloaded: {said}");
     Ok(())
+}
+
+#[test]
+fn a_module_that_brings_its_own_io_uring_does_not_find_it() -> Result<()> {
+    let _shared = beside_others();
+    let module = compiled_module("modules_own")?;
+    let path = module.to_str().context("a path in UTF-8")?;
+    same_facts("modules", &[path], &Mode::both())
 }

@@ -121,7 +121,8 @@ pub(crate) struct Registers {
     arguments: [usize; 6],
     /// How many vector registers a variadic function has to save.
     _rax: usize,
-    _return: usize,
+    /// Where it returns to.
+    caller: usize,
 }
 
 impl Registers {
@@ -129,6 +130,11 @@ impl Registers {
     pub(crate) fn first_six(&self) -> [usize; 6] {
         let [f, e, d, c, b, a] = self.arguments;
         [a, b, c, d, e, f]
+    }
+
+    /// An address in who has called.
+    pub(crate) fn caller(&self) -> usize {
+        self.caller
     }
 
     /// An argument, counted from zero. A variadic function has as many as its caller says.
@@ -148,24 +154,14 @@ macro_rules! changing_shim {
     ($($name:ident => $prepare:expr;)+) => { $(
         #[allow(non_snake_case)]
         pub(crate) mod $name {
-            #[allow(non_upper_case_globals)]
-            static slot: core::sync::atomic::AtomicPtr<libc::c_void> =
-                core::sync::atomic::AtomicPtr::new(core::ptr::null_mut());
+            static SLOT: $crate::real::Slot = $crate::real::Slot::new($crate::real::name!($name));
 
             /// Prepares, and finds the function to go on to.
             extern "C" fn before(call: &mut $crate::jump::Registers) -> *mut libc::c_void {
                 #[allow(unused_imports)]
                 use super::*;
                 let prepare: fn(&mut $crate::jump::Registers) -> Option<*mut libc::c_void> = $prepare;
-                if let Some(other) = prepare(call) {
-                    return other;
-                }
-                let found = slot.load(core::sync::atomic::Ordering::Relaxed);
-                if found.is_null() {
-                    $crate::real::resolve(&slot, $crate::real::name!($name))
-                } else {
-                    found
-                }
+                prepare(call).unwrap_or_else(|| SLOT.get(call.caller()))
             }
 
             /// See `prepare`.

@@ -1,6 +1,7 @@
 //! The real functions: what the program would have called without us.
 
 use core::ffi::CStr;
+use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::Ordering::Relaxed;
@@ -10,21 +11,106 @@ use libc::{epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off_t, off64_t, 
 use libc::{gid_t, pollfd, sigset_t, sockaddr, socklen_t, timespec, timeval, uid_t};
 
 /// Finds `name` in what was loaded after us: libc, or another preloaded library.
-#[cold]
-pub(crate) fn resolve(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+fn next(name: &CStr) -> *mut c_void {
     // SAFETY: a C string; RTLD_NEXT is relative to this library. The condition-variable
     // functions have an older version of other meaning, which dlsym could choose.
-    let found = unsafe {
+    unsafe {
         let versioned = if name.to_bytes().starts_with(b"pthread_cond_") {
             libc::dlvsym(libc::RTLD_NEXT, name.as_ptr(), c"GLIBC_2.3.2".as_ptr())
         } else {
             ptr::null_mut()
         };
         if versioned.is_null() { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } else { versioned }
-    };
+    }
+}
+
+/// Finds `name` for good, be it only to say that there is none.
+#[cold]
+pub(crate) fn resolve(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+    let found = next(name);
     let found = if found.is_null() { missing as *mut c_void } else { found };
     slot.store(found, Relaxed);
     found
+}
+
+/// A function that a shim goes on to. Not all of them are libc's: liburing and libaio may come later, with a module that
+/// keeps them to itself (dlopen(3) with RTLD_LOCAL), and then nobody finds them who does not ask there.
+pub(crate) struct Slot {
+    found: AtomicPtr<c_void>,
+    name: &'static CStr,
+}
+
+impl Slot {
+    pub(crate) const fn new(name: &'static CStr) -> Self {
+        Self { found: AtomicPtr::new(ptr::null_mut()), name }
+    }
+
+    /// The function. `caller` is an address in who calls it.
+    pub(crate) fn get(&self, caller: usize) -> *mut c_void {
+        let found = self.found.load(Relaxed);
+        if found.is_null() { self.look(caller) } else { found }
+    }
+
+    #[cold]
+    fn look(&self, caller: usize) -> *mut c_void {
+        let mut found = next(self.name);
+        if found.is_null() {
+            found = beside(caller, self.name);
+        }
+        if found.is_null() {
+            // It may come still.
+            return missing as *mut c_void;
+        }
+        self.found.store(found, Relaxed);
+        found
+    }
+}
+
+/// Libraries that a module keeps to itself, where its call was a jump, so that who called is somebody else.
+const OF_MODULES: [&CStr; 5] = [
+    c"liburing.so.2",
+    c"liburing-ffi.so.2",
+    c"liburing.so.1",
+    c"libaio.so.1",
+    c"libaio.so.1t64",
+];
+
+/// Finds `name` in what the module of `caller` has brought along, or in one of the libraries that there may be.
+fn beside(caller: usize, name: &CStr) -> *mut c_void {
+    let module = object_of(caller as *const c_void).and_then(|object| {
+        // SAFETY: the name of an object that is loaded, if there is one.
+        (!object.dli_fname.is_null()).then(|| unsafe { CStr::from_ptr(object.dli_fname) })
+    });
+    let found = module.into_iter().chain(OF_MODULES).find_map(|library| in_loaded(library, name));
+    found.unwrap_or(ptr::null_mut())
+}
+
+/// Finds `name` in a library that is loaded, which it is from then on for good, or in what that needs.
+fn in_loaded(library: &CStr, name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: C strings, and a handle that was given. Nothing is loaded by this.
+    unsafe {
+        let handle = libc::dlopen(library.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY);
+        if handle.is_null() {
+            return None;
+        }
+        let found = libc::dlsym(handle, name.as_ptr());
+        // Through the program itself one comes back here.
+        let own = object_of(missing as *const c_void);
+        let found_in = object_of(found);
+        let ours = own.map(|own| own.dli_fbase) == found_in.map(|object| object.dli_fbase);
+        if found.is_null() || ours {
+            libc::dlclose(handle);
+            return None;
+        }
+        Some(found)
+    }
+}
+
+/// The loaded object that has this address.
+fn object_of(address: *const c_void) -> Option<libc::Dl_info> {
+    let mut object = MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: dladdr fills it in if it returns non-zero.
+    unsafe { (libc::dladdr(address, object.as_mut_ptr()) != 0).then(|| object.assume_init()) }
 }
 
 /// Stands in for a function that this libc does not have (epoll_pwait2 before 2.35 …).
