@@ -9,7 +9,7 @@ use uncork_e2e::artifact::{compiled_module, library};
 use uncork_e2e::edge::{facts, same_facts, same_facts_in_time};
 use uncork_e2e::skip::{note, root, skip};
 use uncork_e2e::{Mode, alone, beside_others, soak};
-use uncork_posix::config::Hold;
+use uncork_posix::config::{Hold, variable};
 
 /// With a long bound as well, under which the timer does not hide a push that is missing.
 fn also_long_held() -> Vec<Mode> {
@@ -104,6 +104,16 @@ fn may_raise_descriptors_to(limit: u64) -> bool {
 fn bytes_written_just_before_the_end_of_a_process_are_lost() -> Result<()> {
     let _shared = beside_others();
     same_facts("ends", &[], &also_long_held())
+}
+
+#[test]
+fn a_program_in_a_sandbox_is_killed_for_calls_of_the_library() -> Result<()> {
+    let _shared = beside_others();
+    let reports = tempfile::NamedTempFile::new()?;
+    let path = reports.path().to_str().context("a path in UTF-8")?;
+    let mut modes = Mode::both_and_spinning();
+    modes.extend(Mode::both().into_iter().map(|mode| mode.with(variable::STATS, path)));
+    same_facts("sandbox", &[], &modes)
 }
 
 #[test]

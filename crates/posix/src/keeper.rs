@@ -314,6 +314,8 @@ impl<K: Kernel> Posix<K> {
         self.stop_holding();
         self.without_keeper(ended, || ());
         self.keeper.state.store(BARRED, SeqCst);
+        // To look whether anything is gathered takes system calls that may be forbidden as well.
+        self.forget_gathering();
     }
 
     fn anything_left(&self) -> bool {

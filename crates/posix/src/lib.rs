@@ -80,6 +80,8 @@ pub struct Posix<K> {
     keeper: keeper::State,
     /// Holding is impossible (no timer thread to be had), or the program is at its end.
     disabled: AtomicBool,
+    /// It is at its end only if it can become another program.
+    may_go_on: AtomicBool,
     /// The program uses io_uring, which sends behind our back: nothing is kept in the process.
     kernel_only: AtomicBool,
     /// What sockets that this process made have learnt, for the next one.
@@ -114,6 +116,7 @@ impl<K: Kernel> Posix<K> {
             settings: OnceLock::new(),
             keeper: keeper::State::new(),
             disabled: AtomicBool::new(false),
+            may_go_on: AtomicBool::new(false),
             kernel_only: AtomicBool::new(false),
             made_rhythm: AtomicU32::new(0),
             pid: AtomicU32::new(0),

@@ -79,6 +79,7 @@ impl<K: Kernel> Posix<K> {
         }
         byte.store(state::TCP, SeqCst);
         self.kernel.highest().fetch_max(fd, Relaxed);
+        self.ends_with_others(Socketed { fd, socket });
         if settings.debug >= 1 && !settings.autocork {
             self.say_opened(Socketed { fd, socket }, origin);
         }
@@ -236,6 +237,7 @@ impl<K: Kernel> Posix<K> {
             // It has a buffer of its own, which nothing ever gets into.
             let flags = at.socket.flags() & !(flag::GATHERS | flag::GATHERED | flag::BACKLOG);
             self.renew(twin, flags | flag::SHARED);
+            self.ends_with_others(twin);
         }
     }
 
@@ -337,9 +339,68 @@ impl<K: Kernel> Posix<K> {
         self.wait_for_orphans();
     }
 
+    /// The process is about to end, and nothing of it runs behind this but what is at its very end: as
+    /// [`Posix::ending`], and what other threads still write goes as they write it.
+    pub fn ending_for_good(&self, call: Call) {
+        if self.is_vfork_child() {
+            return;
+        }
+        self.stop_holding();
+        self.ending_of_all(call);
+    }
+
+    /// The process is about to become another program, or to find that it cannot.
+    pub fn ending_by_exec(&self) {
+        if self.is_vfork_child() {
+            return;
+        }
+        if !self.disabled.load(SeqCst) {
+            self.stop_holding();
+            self.may_go_on.store(true, SeqCst);
+            local(|local| local.executes.set(true));
+        }
+        self.ending_of_all(Call::Exec);
+    }
+
+    /// No thread is in the middle of gathering anything behind this.
+    fn ending_of_all(&self, call: Call) {
+        self.each_tracked(|at| self.see_writers_off(at));
+        self.ending(call);
+    }
+
+    /// This thread writes: if it was the one that was to become another program, that has failed. The other
+    /// threads' writes go as they are until it does.
+    #[cold]
+    pub(crate) fn goes_on_after_exec(&self) {
+        if !local(|local| local.executes.replace(false)) || !self.may_go_on.swap(false, SeqCst) {
+            return;
+        }
+        self.disabled.store(false, SeqCst);
+        self.each_tracked(|at| _ = at.socket.clear(flag::OVER));
+    }
+
     /// From here on nothing is held: there may be no other chance to push it.
     pub fn stop_holding(&self) {
+        self.may_go_on.store(false, SeqCst);
         self.disabled.store(true, SeqCst);
+        self.each_tracked(|at| _ = at.socket.set(flag::OVER));
+    }
+
+    /// A socket that has come while [`Posix::stop_holding`] went through all that there were.
+    fn ends_with_others(&self, at: Socketed<'_>) {
+        if self.disabled.load(SeqCst) {
+            at.socket.set(flag::OVER);
+        }
+    }
+
+    /// Nothing is gathered any more, and so no write need look for it.
+    pub(crate) fn forget_gathering(&self) {
+        self.each_tracked(|at| {
+            self.see_writers_off(at);
+            if !at.socket.is(flag::BACKLOG) {
+                at.socket.clear(flag::GATHERS | flag::GATHERED);
+            }
+        });
     }
 
     /// The program sets up an io_uring, which sends behind our back: keep nothing from it.

@@ -14,6 +14,8 @@ pub(crate) struct Local {
     pub(crate) inside: Cell<bool>,
     /// It has called vfork, and may be the child that runs in its parent's memory.
     pub(crate) vforked: Cell<bool>,
+    /// It has asked to become another program.
+    pub(crate) executes: Cell<bool>,
     /// By what number it owns such locks.
     pub(crate) thread: Cell<Thread>,
     /// Whether it has asked for such a number.
@@ -28,6 +30,7 @@ thread_local! {
             current: Cell::new(-1),
             inside: Cell::new(false),
             vforked: Cell::new(false),
+            executes: Cell::new(false),
             thread: Cell::new(Thread::NONE),
             asked: Cell::new(false),
             aside: Aside::new(),

@@ -267,7 +267,11 @@ pub(crate) fn describe_record(fd: i32, socket: &Socket, hold: Hold) -> SocketRep
         writes,
         bytes: socket.bytes.load(Relaxed),
         pushes: bursts,
-        packets_saved: if flags & flag::PASSED == 0 { writes.saturating_sub(bursts) } else { 0 },
+        packets_saved: if flags & flag::PASSED & !flag::OVER == 0 {
+            writes.saturating_sub(bursts)
+        } else {
+            0
+        },
         predicted: socket.predicted.load(Relaxed),
         ..SocketReport::default()
     }

@@ -65,6 +65,8 @@ pub mod flag {
     pub const OUT_OF_SCOPE: u32 = 1 << 22;
     /// `--hold off`.
     pub const HOLD_OFF: u32 = 1 << 23;
+    /// Nothing is held any more, of no socket ([`crate::Posix::stop_holding`]). No report calls that a reason: it tells what was.
+    pub const OVER: u32 = 1 << 24;
     /// Any of these: its writes are passed through.
     pub const PASSED: u32 = 0xffff << 16;
 

@@ -144,6 +144,9 @@ impl<K: Kernel> Posix<K> {
     #[cold]
     fn pass_write(&self, at: Socketed<'_>, flags: WriteFlags) -> Plan {
         let socket = at.socket;
+        if socket.is(flag::OVER) {
+            self.goes_on_after_exec();
+        }
         if flags.more && socket.set(flag::USES_MORE) {
             self.say_passed(at);
         }

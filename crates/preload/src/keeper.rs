@@ -25,7 +25,7 @@ use uncork_posix::config::Hold;
 use uncork_posix::{Errno, Next};
 
 use crate::raw::raw;
-use crate::{POSIX, alarm, linux, real};
+use crate::{POSIX, alarm, linux, real, report};
 
 /// Its stack, and above it the block that stands in for thread-local storage.
 const STACK_BYTES: usize = 64 * 1024;
@@ -242,9 +242,13 @@ pub(crate) fn without<T>(call: impl FnOnce() -> T) -> T {
     POSIX.without_keeper(wait_for_end, call)
 }
 
-/// Ends it for good: see [`uncork_posix::Posix::stand_aside`].
+/// Ends it for good: see [`uncork_posix::Posix::stand_aside`]. The report takes system calls, too.
 pub(crate) fn stand_aside() {
+    if POSIX.is_vfork_child() {
+        return;
+    }
     POSIX.stand_aside(wait_for_end);
+    report::emit_for_good();
 }
 
 fn wait_for_end() {

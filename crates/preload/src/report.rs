@@ -16,6 +16,8 @@ use crate::stacked::places;
 
 /// The report has been made.
 static DONE: AtomicBool = AtomicBool::new(false);
+/// There is no other, be it by a child of fork: the program may have forbidden itself the system calls.
+static FOR_GOOD: AtomicBool = AtomicBool::new(false);
 /// This process is a fork of the one that was started: it speaks only if it has something to say.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
@@ -39,7 +41,8 @@ pub(crate) fn restart() {
 
 /// Makes the report, once, where the settings say.
 pub(crate) fn emit() {
-    if !POSIX.started() || POSIX.is_vfork_child() || DONE.swap(true, SeqCst) {
+    let is_over = FOR_GOOD.load(SeqCst) || !POSIX.started() || POSIX.is_vfork_child();
+    if is_over || DONE.swap(true, SeqCst) {
         return;
     }
     dump();
@@ -69,6 +72,14 @@ pub(crate) fn emit() {
     }
 }
 
+/// Makes the report, the last one of this process and its children.
+pub(crate) fn emit_for_good() {
+    if !POSIX.is_vfork_child() {
+        emit();
+        FOR_GOOD.store(true, SeqCst);
+    }
+}
+
 /// Whether it has anything to say of a socket.
 fn is_worth_telling(report: &ProcessReport) -> bool {
     !report.sockets.is_empty() || report.stack.as_ref().is_some_and(StackReport::is_anything)
@@ -78,6 +89,7 @@ fn is_worth_telling(report: &ProcessReport) -> bool {
 /// report again should the exec fail.
 pub(crate) fn emit_before_exec() {
     if POSIX.settings().stats != StatsTo::Nowhere
+        && !FOR_GOOD.load(SeqCst)
         && !POSIX.is_vfork_child()
         && is_worth_telling(&ProcessReport {
             stack: places::report(),

@@ -59,8 +59,7 @@ extern "C" fn construct() {
 extern "C" fn destruct() {
     if POSIX.started() {
         stacked::end();
-        POSIX.ending(Call::Fini);
-        POSIX.stop_holding();
+        POSIX.ending_for_good(Call::Fini);
         report::emit();
     }
 }

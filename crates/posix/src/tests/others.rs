@@ -75,3 +75,70 @@ fn what_is_held_waits_for_no_pipe() {
         assert_eq!(packets(&posix, FD), expected, "empty: {is_empty}");
     }
 }
+
+/// A socket of one write a packet, which is sent by send(2) without a question.
+fn with_rhythm(hold: Hold) -> Posix<Fake> {
+    let posix = holding(hold);
+    for _ in 0..100 {
+        burst(&posix, FD, 1);
+        posix.before_read(FD, Call::Read);
+    }
+    let plan = posix.plan_write(posix.find(FD).unwrap(), 2, WriteFlags::default());
+    let expected = if hold == Hold::Kernel { Plan::Alone } else { Plan::Gather };
+    assert_eq!(plan, expected, "the test tests nothing");
+    posix.before_read(FD, Call::Read);
+    posix
+}
+
+#[test]
+fn a_program_that_forbids_itself_calls_makes_its_own_only() {
+    for hold in [Hold::Kernel, Hold::User] {
+        let posix = with_rhythm(hold);
+        burst(&posix, OTHER, 3);
+        posix.stand_aside(|| ());
+        assert_eq!(posix.kernel.delivered(OTHER).len(), 6);
+        posix.opened(7, Origin::Made);
+        posix.duplicated(FD, 8);
+        for fd in [FD, OTHER, 7, 8] {
+            for _ in 0..3 {
+                let calls = posix.kernel.calls();
+                let plan = posix.plan_write(posix.find(fd).unwrap(), 2, WriteFlags::default());
+                assert_eq!(plan, Plan::Pass, "{hold:?}, {fd}");
+                posix.before_read(fd, Call::Read);
+                assert_eq!(posix.kernel.calls(), calls, "{hold:?}, {fd}");
+            }
+        }
+        let report = posix.report("test".to_owned());
+        assert!(report.sockets.iter().all(|socket| socket.state.starts_with("helped")));
+    }
+}
+
+#[test]
+fn what_is_written_behind_the_end_is_passed_through() {
+    for hold in [Hold::Kernel, Hold::User] {
+        let posix = with_header(hold);
+        posix.ending_for_good(Call::UnderscoreExit);
+        burst(&posix, FD, 3);
+        assert_eq!(packets(&posix, FD), [1, 2, 2, 2, 2], "{hold:?}");
+    }
+}
+
+#[test]
+fn an_exec_that_fails_leaves_a_process_that_holds() {
+    for hold in [Hold::Kernel, Hold::User] {
+        let posix = with_header(hold);
+        posix.ending_by_exec();
+        assert_eq!(packets(&posix, FD), [1, 2], "{hold:?}");
+        burst(&posix, FD, 1);
+        assert_eq!(packets(&posix, FD), [1, 2, 2], "{hold:?}: the first one tells");
+        burst(&posix, FD, 30);
+        posix.before_read(FD, Call::Read);
+        let before = packets(&posix, FD);
+        assert!(before.len() < 10, "{hold:?}: {before:?}");
+        // What the program forbids itself in between stays forbidden.
+        posix.ending_by_exec();
+        posix.stand_aside(|| ());
+        burst(&posix, FD, 30);
+        assert_eq!(packets(&posix, FD).len(), before.len() + 30, "{hold:?}");
+    }
+}

@@ -117,7 +117,7 @@ fn before_exec(
 ) -> Option<*mut c_void> {
     let gives_listener = stacked::gives_listener();
     stacked::before_exec();
-    POSIX.ending(Call::Exec);
+    POSIX.ending_by_exec();
     report::emit_before_exec();
     if gives_listener { add(call) } else { None }
 }
@@ -199,13 +199,13 @@ fn before_exit(_: Args) {
 
 fn before_immediate_exit(_: Args) {
     stacked::end();
-    POSIX.ending(Call::UnderscoreExit);
+    POSIX.ending_for_good(Call::UnderscoreExit);
     report::emit();
 }
 
 fn before_quick_exit(_: Args) {
     stacked::end();
-    POSIX.ending(Call::QuickExit);
+    POSIX.ending_for_good(Call::QuickExit);
     report::emit();
 }
 

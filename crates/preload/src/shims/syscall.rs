@@ -148,7 +148,8 @@ fn prepare(number: c_long, [a, b, c, ..]: [usize; 6]) {
         libc::SYS_waitid => before_wait(Call::Waitid),
         libc::SYS_rt_sigtimedwait => before_wait(Call::Sigtimedwait),
         libc::SYS_pselect6 => before_wait(Call::Pselect),
-        libc::SYS_seccomp => keeper::stand_aside(),
+        // The others ask what there is.
+        libc::SYS_seccomp if a as u32 <= libc::SECCOMP_SET_MODE_FILTER => keeper::stand_aside(),
         libc::SYS_prctl if a as c_int == libc::PR_SET_SECCOMP => keeper::stand_aside(),
         libc::SYS_io_submit => super::sendfile::before_io_submit([a, b, c, 0, 0, 0]),
         libc::SYS_io_uring_setup => POSIX.uses_io_uring(),
@@ -159,11 +160,11 @@ fn prepare(number: c_long, [a, b, c, ..]: [usize; 6]) {
         }
         libc::SYS_execve | libc::SYS_execveat => {
             stacked::before_exec();
-            POSIX.ending(Call::Exec);
+            POSIX.ending_by_exec();
         }
         libc::SYS_exit_group => {
             stacked::end();
-            POSIX.ending(Call::UnderscoreExit);
+            POSIX.ending_for_good(Call::UnderscoreExit);
             report::emit();
         }
         libc::SYS_rt_sigaction if b != 0 => {
