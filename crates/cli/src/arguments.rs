@@ -128,8 +128,8 @@ pub(crate) struct Run {
     ///
     /// kernel: they are handed over at once, with MSG_MORE; nothing is lost if the program is
     /// killed. user: they are gathered in the process, one system call a packet; fastest, and
-    /// what is held when the program is killed by SIGKILL is lost. off: nothing is held.
-    /// [default: kernel]
+    /// what is held when the program is killed by a signal that it does not handle is lost.
+    /// off: nothing is held. [default: kernel]
     #[arg(long, value_name = "WHO", value_parser = Spelled::<Hold>::of(&["kernel", "user", "off"]))]
     #[arg(hide_possible_values = true)]
     pub(crate) hold: Option<Hold>,

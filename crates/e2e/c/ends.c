@@ -12,6 +12,22 @@ static void by_quick_exit(void) { quick_exit(0); }
 static void by_abort(void) { abort(); }
 static void by_raise(void) { raise(SIGTERM); }
 static void by_kill(void) { kill(getpid(), SIGTERM); }
+static void by_killpg(void) { killpg(0, SIGTERM); }
+static void by_sigqueue(void) { sigqueue(getpid(), SIGUSR1, (union sigval){0}); }
+static void by_tgkill(void) { tgkill(getpid(), gettid(), SIGUSR2); }
+static void by_kill_number(void) { syscall(SYS_kill, getpid(), SIGHUP); }
+static void raise_by_default(int signal)
+{
+    struct sigaction action = {.sa_handler = SIG_DFL};
+    sigaction(signal, &action, NULL);
+    raise(signal);
+}
+static void by_handler(void)
+{
+    struct sigaction action = {.sa_handler = raise_by_default, .sa_flags = SA_NODEFER};
+    sigaction(SIGTERM, &action, NULL);
+    raise(SIGTERM);
+}
 static void by_exit_group(void) { syscall(SYS_exit_group, 0); }
 static void by_exec(void) { execl("/bin/true", "true", NULL); }
 static void by_pthread_exit(void) { pthread_exit(NULL); }
@@ -60,6 +76,19 @@ static void by_alarm_soon(void)
 }
 static void by_sigkill(void) { kill(getpid(), SIGKILL); }
 
+static void write_and_end(int fd, void (*body)(void), bool closes)
+{
+    socket_of_handler = fd;
+    put(fd, "one,");
+    put(fd, "two,");
+    put(fd, "three");
+    if (closes)
+        close(fd);
+    body();
+    exit(0);
+}
+
+/* The process has its socket from its parent. */
 static void end(const char *name, void (*body)(void), bool closes)
 {
     int fds[2];
@@ -67,18 +96,34 @@ static void end(const char *name, void (*body)(void), bool closes)
     pid_t child = fork();
     if (child == 0) {
         close(fds[1]);
-        socket_of_handler = fds[0];
-        put(fds[0], "one,");
-        put(fds[0], "two");
-        if (closes)
-            close(fds[0]);
-        body();
-        exit(0);
+        write_and_end(fds[0], body, closes);
     }
     close(fds[0]);
     reap(child, name);
     show_stream("  arrived", fds[1]);
     close(fds[1]);
+    socket_of_handler = 0;
+}
+
+/* The process has made its socket itself, so that nobody else has it. */
+static void end_of_own(const char *name, void (*body)(void))
+{
+    struct sockaddr_in address;
+    int listener = tcp_listener(&address);
+    pid_t child = fork();
+    if (child == 0) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        close(listener);
+        setpgid(0, 0);
+        if (connect(fd, (struct sockaddr *)&address, sizeof address))
+            fail("connect");
+        write_and_end(fd, body, false);
+    }
+    int fd = accept(listener, NULL, NULL);
+    close(listener);
+    reap(child, name);
+    show_stream("  arrived of its own", fd);
+    close(fd);
     socket_of_handler = 0;
 }
 
@@ -139,7 +184,7 @@ static void end_with_full_buffers(const char *name, bool by_close)
 
 int main(int count, char **arguments)
 {
-    struct {
+    struct way {
         const char *name;
         void (*body)(void);
     } ways[] = {{"return", by_return},
@@ -159,8 +204,17 @@ int main(int count, char **arguments)
                 {"exit, destructor", by_destructor},
                 {"assert", by_fatal_error},
                 {"SIGKILL after the bound", by_alarm_soon}};
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+    struct way own[] = {{"killpg", by_killpg},
+                        {"sigqueue", by_sigqueue},
+                        {"tgkill", by_tgkill},
+                        {"kill by its number", by_kill_number},
+                        {"a handler", by_handler}};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         end(ways[i].name, ways[i].body, false);
+        end_of_own(ways[i].name, ways[i].body);
+    }
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        end_of_own(own[i].name, own[i].body);
     end("close, _exit", by__exit, true);
     end("close, SIGKILL", by_sigkill, true);
     end_with_full_buffers("exit beside a blocked write", false);

@@ -45,7 +45,7 @@ calls! {
     Shutdown "shutdown" Dup "dup" Dup2 "dup2" Fdopen "fdopen" PassFd "sendmsg(SCM_RIGHTS)"
     Sendfile "sendfile" Splice "splice" Aio "aio_write"
     // The end of the process, or a new one.
-    Exit "exit" UnderscoreExit "_exit" QuickExit "quick_exit" Abort "abort" Fini "end of program"
+    Exit "exit" UnderscoreExit "_exit" QuickExit "quick_exit" Abort "abort" Kill "kill" Fini "end of program"
     ThreadExit "pthread_exit" Fork "fork" Vfork "vfork" Exec "exec" Spawn "posix_spawn"
     System "system" Popen "popen"
     // Asking the socket about itself.

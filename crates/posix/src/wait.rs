@@ -18,6 +18,15 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
+    /// The process is about to send itself a signal. If that is one that it does not handle (`is_deadly`), it ends,
+    /// or stops, and so does the timer.
+    pub fn before_signal(&self, is_deadly: impl FnOnce() -> bool) {
+        if self.anything_held() && !self.is_vfork_child() && is_deadly() {
+            self.before_wait(Call::Kill);
+            self.release_all(Call::Kill);
+        }
+    }
+
     /// The thread is about to read from `fd`; tells whether that is tracked.
     #[inline]
     pub fn before_read(&self, fd: i32, call: Call) -> Option<Socketed<'_>> {

@@ -181,6 +181,15 @@ pub(crate) fn errno() -> c_int {
     unsafe { *libc::__errno_location() }
 }
 
+/// Whether nobody handles a signal, so that it does with the process what it does by default.
+pub(crate) fn is_unhandled(signal: c_int) -> bool {
+    // struct sigaction of the kernel: handler, flags, restorer, mask.
+    let mut action = [0usize; 4];
+    // SAFETY: the kernel writes four words; the mask is eight octets.
+    let asked = unsafe { raw!(SYS_rt_sigaction, signal, 0, action.as_mut_ptr(), 8) };
+    asked.is_ok() && action[0] == libc::SIG_DFL
+}
+
 impl Kernel for Linux {
     #[inline]
     fn state(&self, fd: i32) -> Option<&AtomicU8> {

@@ -7,7 +7,7 @@ use libc::{c_char, c_int, c_void};
 use uncork_posix::Call;
 
 use crate::jump::{Registers, changing_shim, passing_shim};
-use crate::{POSIX, keeper, real, report, stacked};
+use crate::{POSIX, keeper, linux, real, report, stacked};
 
 /// Arguments of the program's call.
 type Args = [usize; 6];
@@ -212,6 +212,43 @@ fn before_quick_exit(_: Args) {
 /// abort(3) may come from a broken heap: nothing is allocated, so there is no report.
 fn before_abort(_: Args) {
     POSIX.release_all(Call::Abort);
+}
+
+/// A signal to this process, by this process.
+fn before_own_signal(signal: usize) {
+    POSIX.before_signal(|| linux::is_unhandled(signal as c_int));
+}
+
+pub(super) fn before_raise([signal, ..]: Args) {
+    before_own_signal(signal);
+}
+
+/// Groups may have this process among them.
+pub(super) fn before_kill([process, signal, ..]: Args) {
+    let process = process as c_int;
+    if process <= 0 || process.unsigned_abs() == POSIX.process() {
+        before_own_signal(signal);
+    }
+}
+
+fn before_killpg([_, signal, ..]: Args) {
+    before_own_signal(signal);
+}
+
+pub(super) fn before_tgkill([process, _, signal, ..]: Args) {
+    before_kill([process, signal, 0, 0, 0, 0]);
+}
+
+passing_shim! {
+    raise => before_raise;
+    gsignal => before_raise;
+    kill => before_kill;
+    killpg => before_killpg;
+    tgkill => before_tgkill;
+    sigqueue => before_kill;
+    __assert_fail => before_abort;
+    __assert_perror_fail => before_abort;
+    __assert => before_abort;
 }
 
 /// It forks inside of libc, and ends this process without a word: the child goes on with what there is.

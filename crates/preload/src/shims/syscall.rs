@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use libc::{c_int, c_long, c_void, pid_t, sigset_t};
 use uncork_posix::{Call, Errno};
 
+use super::passing;
 use crate::raw::fail;
 use crate::{POSIX, keeper, real, report, spin, stacked};
 
@@ -151,6 +152,9 @@ fn prepare(number: c_long, [a, b, c, ..]: [usize; 6]) {
         // The others ask what there is.
         libc::SYS_seccomp if a as u32 <= libc::SECCOMP_SET_MODE_FILTER => keeper::stand_aside(),
         libc::SYS_prctl if a as c_int == libc::PR_SET_SECCOMP => keeper::stand_aside(),
+        libc::SYS_kill | libc::SYS_rt_sigqueueinfo => passing::before_kill([a, b, 0, 0, 0, 0]),
+        libc::SYS_tgkill => passing::before_tgkill([a, b, c, 0, 0, 0]),
+        libc::SYS_tkill => passing::before_raise([b, 0, 0, 0, 0, 0]),
         libc::SYS_io_submit => super::sendfile::before_io_submit([a, b, c, 0, 0, 0]),
         libc::SYS_io_uring_setup => POSIX.uses_io_uring(),
         libc::SYS_io_uring_enter => POSIX.before_wait(Call::IoUring),
