@@ -67,13 +67,8 @@ impl Slot {
 }
 
 /// Libraries that a module keeps to itself, where its call was a jump, so that who called is somebody else.
-const OF_MODULES: [&CStr; 5] = [
-    c"liburing.so.2",
-    c"liburing-ffi.so.2",
-    c"liburing.so.1",
-    c"libaio.so.1",
-    c"libaio.so.1t64",
-];
+const OF_MODULES: [&CStr; 5] =
+    [c"liburing.so.2", c"liburing-ffi.so.2", c"liburing.so.1", c"libaio.so.1", c"libaio.so.1t64"];
 
 /// Finds `name` in what the module of `caller` has brought along, or in one of the libraries that there may be.
 fn beside(caller: usize, name: &CStr) -> *mut c_void {

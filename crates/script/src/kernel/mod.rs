@@ -96,8 +96,12 @@ impl Kernel {
             let done = std::fs::write(file, &value);
             done.map_err(|error| HostError::Place(format!("{name} = {value}: {error}")))?;
         }
-        let settings =
-            Settings { device: DEVICE.to_owned(), medium: Medium::Ip, mtu: MTU, offload: false };
+        let settings = Settings {
+            device: DEVICE.to_owned(),
+            medium: Medium::Ip,
+            mtu: Some(MTU),
+            offload: false,
+        };
         let device = Port::open(&settings);
         let device = device.map_err(|error| HostError::Place(error.to_string()))?;
         let stopped = || HostError::Place("the thread that prepares the device is gone".into());
