@@ -105,6 +105,96 @@ static void by_spawn(int out)
     put(out, "e");
 }
 
+/* Lets a child write in the middle of what this process writes, and waits for it without a call. */
+static void go_on_beside(int out, int go[2], pid_t child)
+{
+    close(go[0]);
+    for (int i = 0; i < 5; i++)
+        put(out, "c");
+    put(go[1], "\n");
+    for (double start = now_ms(); now_ms() - start < 30;)
+        ;
+    close(go[1]);
+    reap(child, "child");
+    put(out, "e");
+}
+
+static char *waits[] = {"sh", "-c", "read line; printf d", NULL};
+
+/* As a program that starts others with a connection as their output, all else closed for them. */
+static void by_spawn_beside(int out)
+{
+    int go[2];
+    pid_t child;
+    posix_spawn_file_actions_t actions;
+    fcntl(out, F_SETFD, FD_CLOEXEC);
+    put(out, "a");
+    for (int given = 0; given < 2; given++) {
+        if (pipe2(go, O_CLOEXEC))
+            fail("pipe2");
+        posix_spawn_file_actions_init(&actions);
+        posix_spawn_file_actions_adddup2(&actions, go[0], 0);
+        posix_spawn_file_actions_adddup2(&actions, out, 1);
+        if (posix_spawn(&child, "/bin/sh", &actions, NULL, waits, environ))
+            fail("posix_spawn");
+        go_on_beside(out, go, child);
+    }
+}
+
+static void by_inherited_spawn_beside(int out)
+{
+    int go[2];
+    pid_t child;
+    posix_spawn_file_actions_t actions;
+    char command[64], *arguments[] = {"sh", "-c", command, NULL};
+    snprintf(command, sizeof command, "read line; printf d >&%d", out);
+    put(out, "a");
+    if (pipe2(go, O_CLOEXEC))
+        fail("pipe2");
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, go[0], 0);
+    if (posix_spawn(&child, "/bin/sh", &actions, NULL, arguments, environ))
+        fail("posix_spawn");
+    go_on_beside(out, go, child);
+}
+
+static void by_vfork_beside(int out)
+{
+    int go[2];
+    fcntl(out, F_SETFD, FD_CLOEXEC);
+    put(out, "a");
+    if (pipe2(go, O_CLOEXEC))
+        fail("pipe2");
+    pid_t child = vfork();
+    if (child == 0) {
+        dup2(go[0], 0);
+        dup2(out, 1);
+        execve("/bin/sh", waits, environ);
+        _exit(9);
+    }
+    go_on_beside(out, go, child);
+}
+
+static void by_vfork_that_keeps_it(int out)
+{
+    static char command[64];
+    static char *arguments[] = {"sh", "-c", command, NULL};
+    int go[2];
+    fcntl(out, F_SETFD, FD_CLOEXEC);
+    snprintf(command, sizeof command, "read line; printf d >&%d", out);
+    put(out, "a");
+    if (pipe2(go, O_CLOEXEC))
+        fail("pipe2");
+    pid_t child = vfork();
+    if (child == 0) {
+        dup2(go[0], 0);
+        fcntl(out, F_SETFD, 0);
+        execve("/bin/sh", arguments, environ);
+        _exit(9);
+    }
+    go_on_beside(out, go, child);
+}
+
 static void by_system(int out)
 {
     char command[64];
@@ -302,6 +392,10 @@ int main(int count, char **arguments)
                 {"daemon", by_daemon},
                 {"vfork", by_vfork},
                 {"posix_spawn", by_spawn},
+                {"posix_spawn, beside it", by_spawn_beside},
+                {"posix_spawn of what inherits, beside it", by_inherited_spawn_beside},
+                {"vfork, beside it", by_vfork_beside},
+                {"vfork of what keeps it, beside it", by_vfork_that_keeps_it},
                 {"system", by_system},
                 {"exec", by_exec},
                 {"fork beside a thread", by_fork_beside_a_thread},

@@ -105,6 +105,8 @@ pub trait Kernel {
     fn send_timeout(&self, fd: i32) -> Option<Duration>;
     /// O_NONBLOCK.
     fn is_nonblocking(&self, fd: i32) -> bool;
+    /// FD_CLOEXEC.
+    fn closes_on_exec(&self, fd: i32) -> bool;
     /// Whether reading may wait.
     fn kind(&self, fd: i32) -> Kind;
     /// Whether `fd` is a TCP socket (SO_DOMAIN inet or inet6, SO_PROTOCOL tcp).

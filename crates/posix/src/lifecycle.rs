@@ -207,7 +207,9 @@ impl<K: Kernel> Posix<K> {
 
     /// `old` is about to be duplicated, or passed on: it must hold nothing in the process.
     pub fn sharing(&self, old: i32, call: Call) {
-        if let Some(at) = self.find(old).filter(|_| !self.is_vfork_child()) {
+        if self.is_vfork_child() {
+            self.kept_by_child(old);
+        } else if let Some(at) = self.find(old) {
             let elsewhere = if call == Call::PassFd { flag::ELSEWHERE } else { 0 };
             at.socket.set(flag::SHARED | elsewhere);
             self.end_burst(at, call);
@@ -227,6 +229,31 @@ impl<K: Kernel> Posix<K> {
         if self.settings().hold == Hold::User {
             self.sharing(fd, call);
         }
+    }
+
+    /// A child of vfork has duplicated `fd`, or has said that the program that it becomes has it, too. What its parent
+    /// has written is sent already ([`Posix::before_vfork`]), and what it will write is not gathered.
+    pub fn kept_by_child(&self, fd: i32) {
+        if self.settings().hold == Hold::User
+            && let Some(at) = self.find(fd).filter(|_| self.is_vfork_child())
+        {
+            at.socket.set(flag::SHARED);
+        }
+    }
+
+    /// Another program is about to be started: it has whatever is not closed for it, and may write at any time.
+    fn given_to_program(&self, call: Call) {
+        if self.settings().hold != Hold::User {
+            return;
+        }
+        self.each_tracked(|at| {
+            if !at.socket.is(flag::SHARED) && !self.kernel.closes_on_exec(at.fd) {
+                at.socket.set(flag::SHARED | flag::ELSEWHERE);
+                self.visit(at.fd, call);
+                self.see_writers_off(at);
+                self.drain(at);
+            }
+        });
     }
 
     /// `new` is a duplicate of `old`.
@@ -287,6 +314,7 @@ impl<K: Kernel> Posix<K> {
     /// A process is about to be made: what was written before comes before what it writes.
     pub fn before_spawn(&self, call: Call) {
         self.before_wait(call);
+        self.given_to_program(call);
         self.release_all(call);
         self.await_keeper();
     }

@@ -292,6 +292,12 @@ impl Kernel for Linux {
             .is_ok_and(|flags| flags as c_int & libc::O_NONBLOCK != 0)
     }
 
+    fn closes_on_exec(&self, fd: i32) -> bool {
+        // SAFETY: no pointer among the arguments.
+        unsafe { raw!(SYS_fcntl, fd, libc::F_GETFD) }
+            .is_ok_and(|flags| flags as c_int & libc::FD_CLOEXEC != 0)
+    }
+
     fn kind(&self, fd: i32) -> Kind {
         /// Major number of /dev/null, /dev/zero, /dev/urandom and their kin.
         const MEMORY_DEVICES: u32 = 1;

@@ -16,6 +16,8 @@ use crate::{Errno, Socket};
 
 /// A regular file.
 pub(super) const FILE: i32 = 20;
+/// A socket with FD_CLOEXEC.
+pub(super) const CLOEXEC: i32 = 11;
 /// A pipe.
 pub(super) const PIPE: i32 = 21;
 /// First number of duplicates.
@@ -371,6 +373,10 @@ impl Kernel for Fake {
 
     fn is_nonblocking(&self, fd: i32) -> bool {
         self.wire(fd, |wire| wire.nonblocking)
+    }
+
+    fn closes_on_exec(&self, fd: i32) -> bool {
+        fd == CLOEXEC
     }
 
     fn kind(&self, fd: i32) -> Kind {

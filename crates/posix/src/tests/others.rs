@@ -1,6 +1,6 @@
 //! Bytes that enter a socket by another way than a write of this process, or that somebody else may write.
 
-use super::fake::{FILE, PIPE};
+use super::fake::{CLOEXEC, FILE, PIPE};
 use super::*;
 
 /// A connection that holds a first small write of a burst.
@@ -140,5 +140,41 @@ fn an_exec_that_fails_leaves_a_process_that_holds() {
         posix.stand_aside(|| ());
         burst(&posix, FD, 30);
         assert_eq!(packets(&posix, FD).len(), before.len() + 30, "{hold:?}");
+    }
+}
+
+#[test]
+fn what_a_started_program_has_is_not_gathered_beside_it() {
+    let posix = with_header(Hold::User);
+    posix.opened(CLOEXEC, Origin::Made);
+    burst(&posix, CLOEXEC, 3);
+    posix.before_spawn(Call::Spawn);
+    assert_eq!(packets(&posix, FD), [1, 2]);
+    let gathers = |fd| {
+        let at = posix.find(fd).unwrap();
+        let done = posix.plan_write(at, 2, WriteFlags::default());
+        posix.before_read(fd, Call::Read);
+        done == Plan::Gather
+    };
+    assert!(!gathers(FD));
+    assert!(gathers(CLOEXEC), "it is closed there");
+    posix.given(CLOEXEC, Call::Spawn);
+    assert!(!gathers(CLOEXEC), "the program gets a duplicate");
+}
+
+#[test]
+fn what_a_child_of_vfork_duplicates_is_not_gathered_beside_it() {
+    type Way = fn(&Posix<Fake>);
+    let ways: [Way; 2] = [|posix| posix.sharing(FD, Call::Dup2), |posix| posix.kept_by_child(FD)];
+    for keep in ways {
+        let posix = with_header(Hold::User);
+        posix.kept_by_child(FD);
+        posix.before_vfork();
+        let at = posix.find(FD).unwrap();
+        at.socket.clear(crate::socket::flag::SHARED);
+        posix.kernel.become_another_process();
+        keep(&posix);
+        posix.kernel.come_back();
+        assert_ne!(posix.plan_write(at, 2, WriteFlags::default()), Plan::Gather);
     }
 }

@@ -141,6 +141,9 @@ fn controlling(fd: c_int, command: c_int, argument: usize, call: impl FnOnce() -
     if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
         return duplicating(fd, call);
     }
+    if command == libc::F_SETFD && argument & libc::FD_CLOEXEC as usize == 0 {
+        POSIX.kept_by_child(fd);
+    }
     call()
 }
 

@@ -105,6 +105,7 @@ fn before_vfork(_: Args) {
 
 /// The program that is started gets this descriptor as another one.
 fn before_spawn_dup([_, fd, ..]: Args) {
+    POSIX.given(fd as c_int, Call::Spawn);
     stacked::gives_duplicate(fd as c_int);
     stacked::hand_over_if_ours(fd as c_int, "a program that was started has it, too (posix_spawn)");
 }
