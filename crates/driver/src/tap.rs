@@ -111,8 +111,10 @@ impl Port {
         if mtu != before {
             ioctl::set_mtu(&line, &device, mtu)
                 .map_err(OpenError::system("set the MTU of the device"))?;
-            let device = device.clone();
-            borrowed = was_there.then_some(Borrowed { device, line, before, now: mtu });
+            if was_there {
+                let device = device.clone();
+                borrowed = Some(Borrowed { device, line, before, now: mtu });
+            }
         }
         let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
         Ok(Self::new(file, (device, mtu), borrowed, settings))
