@@ -17,8 +17,7 @@ pub(super) fn open(place: &Place) -> Result<Opened, Error> {
             // That one is the kernel's end's, too.
             mac = own_mac()?;
         }
-        None if !place.host.is_empty() => place.refuse_host()?,
-        None => {}
+        None => place.refuse_host()?,
     }
     let (owned, trouble) = match port.reads_along() {
         Some(index) => keep_from_kernel(place, index),

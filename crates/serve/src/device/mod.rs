@@ -195,11 +195,15 @@ impl Place {
         })
     }
 
-    /// Refuses what can be said of a TAP only.
-    fn refuse_host(&self) -> Result<(), Error> {
-        if let Some(mtu) = self.mtu {
-            return Err(Error::Mtu { device: self.device.clone(), mtu });
+    /// Refuses what a device that is the kernel's has by itself.
+    fn refuse_mtu(&self) -> Result<(), Error> {
+        match self.mtu {
+            Some(mtu) => Err(Error::Mtu { device: self.device.clone(), mtu }),
+            None => Ok(()),
         }
+    }
+
+    fn refuse_host(&self) -> Result<(), Error> {
         if self.host.is_empty() {
             return Ok(());
         }
@@ -210,6 +214,7 @@ impl Place {
     }
 
     fn open_packet(&self) -> Result<Opened, Error> {
+        self.refuse_mtu()?;
         self.refuse_host()?;
         let settings = af_packet::Settings::new(&self.device);
         // What carries no Ethernet is found out by opening it, which takes the filter.

@@ -9,6 +9,7 @@ use super::{Hold, Opened, Place};
 use crate::error::Error;
 
 pub(super) fn open(place: &Place) -> Result<Opened, Error> {
+    place.refuse_mtu()?;
     place.refuse_host()?;
     let Nature { index, queues, marks } = Nature::of(&place.device)?;
     let settings = owned::Settings { ethernet: true, neighbours: true };
