@@ -18,6 +18,7 @@ pub mod af_packet;
 pub mod af_xdp;
 mod beside;
 pub mod clock;
+mod decorator;
 mod disturb;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;

@@ -2,15 +2,14 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::os::fd::{BorrowedFd, RawFd};
-use std::time::Duration;
 
 use uncork_packet::{Capabilities, Checksum, Completion, Medium, Received, Transmit, Trust};
 use uncork_wire::link::LinkType;
 use uncork_wire::{Segment, Unread, read_frame};
 
 use crate::clock::Clock;
-use crate::{Driver, Kick, Offer, Redirected};
+use crate::decorator::as_inner;
+use crate::{Driver, Offer};
 
 /// A driver whose frames are told. What cannot be written is left untold; the traffic goes on.
 pub struct Trace<D, W> {
@@ -109,14 +108,6 @@ impl<D: Driver, W: Write> Driver for Trace<D, W> {
         })
     }
 
-    fn has_frames(&mut self) -> bool {
-        self.inner.has_frames()
-    }
-
-    fn is_filling(&mut self) -> bool {
-        self.inner.is_filling()
-    }
-
     fn complete(&mut self, each: &mut dyn FnMut(Completion)) -> io::Result<()> {
         let teller = &mut self.teller;
         self.inner.complete(&mut |completion| {
@@ -141,39 +132,5 @@ impl<D: Driver, W: Write> Driver for Trace<D, W> {
         })
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        self.inner.flush()
-    }
-
-    fn flush_later(&mut self) -> io::Result<Option<Kick>> {
-        self.inner.flush_later()
-    }
-
-    fn settle(&self) {
-        self.inner.settle();
-    }
-
-    fn wakes(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.wakes()
-    }
-
-    fn wakes_for_frames(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.wakes_for_frames()
-    }
-
-    fn rest_at_most(&self) -> Option<Duration> {
-        self.inner.rest_at_most()
-    }
-
-    fn descriptors(&self) -> Vec<RawFd> {
-        self.inner.descriptors()
-    }
-
-    fn lost(&mut self) -> Option<u64> {
-        self.inner.lost()
-    }
-
-    fn redirected(&self) -> Option<Redirected> {
-        self.inner.redirected()
-    }
+    as_inner!();
 }

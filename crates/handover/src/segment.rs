@@ -1,4 +1,4 @@
-//! What the peer has said once and will not say again: that he has ended, or that he knows that we have. It is
+//! What the peer has said once and will not say again: that he has ended, that he knows that we have, or a reset. It is
 //! said in his place, by a packet from this host to itself.
 //!
 //! Such a packet comes in by the loopback device with its route on it, so that no check of its source stops it.

@@ -43,7 +43,7 @@ pub fn start(socket: BorrowedFd<'_>, snapshot: &Snapshot) -> Result<(), Error> {
         .map_err(Error::doing("let the connection go"))
 }
 
-/// Both ends' FINs in the order in which they were, as far as they were sent.
+/// Both ends' FINs in the order in which they were, as far as they were sent, or the peer's reset.
 fn end(socket: BorrowedFd<'_>, snapshot: &Snapshot) -> Result<(), Error> {
     let ours = |said: bool| if said { shut(socket) } else { Ok(()) };
     match snapshot.state {

@@ -46,6 +46,22 @@ fn closing_first_leads_through_fin_wait_1_fin_wait_2_and_time_wait() {
 }
 
 #[test]
+fn who_waits_for_a_connection_that_is_given_up_is_told_whichever_way_it_was() {
+    for how in [Shutdown::Read, Shutdown::Write, Shutdown::Both] {
+        let mut lab = Lab::new(Config::default());
+        let peer = std::net::SocketAddr::new(common::PEER.parse().unwrap(), common::PEER_PORT);
+        let socket = lab.stack.connect(lab.now, None, peer).unwrap();
+        lab.take();
+        lab.stack.shutdown(lab.now, socket, how);
+        assert_eq!(lab.state(socket), State::Closed, "{how:?}");
+        assert!(lab.stack.readiness(lab.now, socket).has(Ready::ERROR), "{how:?}");
+        assert_eq!(lab.stack.take_error(socket), Some(ConnectionError::Reset), "{how:?}");
+        lab.wait(5_000);
+        assert_eq!(lab.take(), NOTHING, "{how:?}");
+    }
+}
+
+#[test]
 fn both_close_at_once() {
     // §3.6, figure 13.
     let (mut lab, socket) = open();

@@ -9,14 +9,14 @@ mod pcapng;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
-use std::os::fd::{BorrowedFd, RawFd};
 use std::path::Path;
 use std::time::Duration;
 
 use uncork_packet::{Capabilities, Checksum, Completion, Medium, Received, Transmit, Trust};
 
 use crate::clock::{WallClock, wall_clock};
-use crate::{Driver, Kick, Offer, Redirected};
+use crate::decorator::as_inner;
+use crate::{Driver, Offer};
 use pcapng::Direction;
 
 /// Written at once; so much can be lost to a kill, and only what is younger than [`FLUSH_AFTER`].
@@ -230,14 +230,6 @@ impl<D: Driver, W: Write> Driver for Record<D, W> {
         })
     }
 
-    fn has_frames(&mut self) -> bool {
-        self.inner.has_frames()
-    }
-
-    fn is_filling(&mut self) -> bool {
-        self.inner.is_filling()
-    }
-
     fn complete(&mut self, each: &mut dyn FnMut(Completion)) -> io::Result<()> {
         self.inner.complete(each)
     }
@@ -252,39 +244,5 @@ impl<D: Driver, W: Write> Driver for Record<D, W> {
         })
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        self.inner.flush()
-    }
-
-    fn flush_later(&mut self) -> io::Result<Option<Kick>> {
-        self.inner.flush_later()
-    }
-
-    fn settle(&self) {
-        self.inner.settle();
-    }
-
-    fn wakes(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.wakes()
-    }
-
-    fn wakes_for_frames(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.wakes_for_frames()
-    }
-
-    fn rest_at_most(&self) -> Option<Duration> {
-        self.inner.rest_at_most()
-    }
-
-    fn descriptors(&self) -> Vec<RawFd> {
-        self.inner.descriptors()
-    }
-
-    fn lost(&mut self) -> Option<u64> {
-        self.inner.lost()
-    }
-
-    fn redirected(&self) -> Option<Redirected> {
-        self.inner.redirected()
-    }
+    as_inner!();
 }
