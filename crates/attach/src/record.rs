@@ -30,6 +30,8 @@ pub const MORE: u8 = 1;
 pub const END_OF_RECORD: u8 = 2;
 /// What the program has was not read when it closed.
 pub const UNREAD: u8 = 1;
+/// That it has failed was told to the program's user already.
+pub const TOLD: u8 = 1;
 /// Directions of a shutdown.
 pub const SHUT_READ: u8 = 1;
 /// See above.
@@ -88,7 +90,7 @@ kinds! {
         Option = 13,
         /// [`News::Info`] is wanted.
         AskInfo = 14,
-        /// The connection is to be given away: [`News::Detached`] is wanted.
+        /// The connection is to be given away: [`News::Detached`] is wanted; [`TOLD`].
         Detach = 15,
         /// It has been, and the kernel has it now: what has come between is wanted ([`News::Caught`]). With its [`Ends`], as
         /// the number may be another one's by now.

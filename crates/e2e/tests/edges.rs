@@ -221,3 +221,12 @@ fn a_module_that_brings_its_own_io_uring_does_not_find_it() -> Result<()> {
     let path = module.to_str().context("a path in UTF-8")?;
     same_facts("modules", &[path], &Mode::both())
 }
+
+/// glibc's dlsym(3) waits for the lock that dlopen(3) has while constructors run.
+#[test]
+fn a_constructor_that_waits_for_a_thread_waits_for_ever() -> Result<()> {
+    let _shared = beside_others();
+    let module = compiled_module("loading_own")?;
+    let path = module.to_str().context("a path in UTF-8")?;
+    same_facts("loading", &[path], &Mode::both())
+}

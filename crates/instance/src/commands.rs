@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 use serde_json as json;
 use uncork_attach::record::{
-    END_OF_RECORD, Ends, MORE, SHUT_READ, SHUT_WRITE, UNREAD, put_segment,
+    END_OF_RECORD, Ends, MORE, SHUT_READ, SHUT_WRITE, TOLD, UNREAD, put_segment,
 };
 use uncork_attach::{Command, Damaged, Header, MOST_BUFFER_BYTES, News};
 use uncork_stack::{
@@ -59,7 +59,7 @@ impl Floor {
             Command::Read => self.read(at, number, extra),
             Command::Close => self.close(at, number, flags & UNREAD != 0),
             Command::AskInfo => self.tell_info(at, number),
-            Command::Detach => self.detach(at, number),
+            Command::Detach => self.detach(at, number, flags & TOLD != 0),
             Command::AskCaught => self.tell_caught(at, number, parse(bytes)?),
             Command::Shutdown => self.shutdown(at, number, flags),
             Command::BeginClose => self.with(at, number, |link, id| {
@@ -223,16 +223,20 @@ impl Floor {
     }
 
     /// A guest wants to give a connection to the kernel.
-    fn detach(&mut self, at: usize, number: u32) -> Result<(), Damaged> {
+    fn detach(&mut self, at: usize, number: u32, is_told: bool) -> Result<(), Damaged> {
         let Some(guest) = self.guest(at) else { return Ok(()) };
         let program = guest.program;
         let seat = guest.open_seat(number)?;
         let (place, ends) = (seat.at, seat.ends);
+        let failure = seat.told_failure.filter(|_| !is_told);
         let detached = place.and_then(|(link, id)| {
             if !self.host.give(program, ends) {
                 return None;
             }
             let (link, now) = self.link(link);
+            if let Some(error) = failure {
+                link.stack().put_back_error(id, error);
+            }
             link.stack().detach(now, id)
         });
         let Some(guest) = self.guest(at) else { return Ok(()) };

@@ -8,7 +8,7 @@ use serde_json as json;
 use uncork_attach::record::Ends;
 use uncork_attach::{Damaged, Error, Header, InstanceEnd, MOST_BYTES, News, offer};
 use uncork_closing::{ClosedApart, Closing};
-use uncork_stack::{SocketId, SocketOption, State};
+use uncork_stack::{ConnectionError, SocketId, SocketOption, State};
 
 /// Connections that one guest gives to the kernel at once. It asks for what has come meanwhile before it gives another
 /// one; those that it does not ask about are more and more.
@@ -32,6 +32,8 @@ pub(crate) struct Seat {
     /// What it was told.
     pub(crate) told_state: State,
     pub(crate) told_end: bool,
+    /// Why it has failed; that the guest's user has heard it, the guest knows alone.
+    pub(crate) told_failure: Option<ConnectionError>,
     /// In the queue of those with something to be told.
     pub(crate) queued: bool,
     /// The listener that it came to, until it is accepted.
@@ -52,6 +54,7 @@ impl Seat {
             coming_back: VecDeque::new(),
             told_state: state,
             told_end: false,
+            told_failure: None,
             queued: false,
             listener: None,
             closed: false,

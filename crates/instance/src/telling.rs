@@ -162,6 +162,7 @@ impl Floor {
             if let Some(seat) = guest.seat(number) {
                 seat.told_state = State::Closed;
                 seat.told_end |= !more;
+                seat.told_failure = Some(error);
             }
         }
     }

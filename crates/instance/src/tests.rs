@@ -14,8 +14,8 @@ use uncork_attach::{Attached, Command, Header, MOST_BYTES, News, ProgramEnd};
 use uncork_engine::Events;
 use uncork_guardian::Word;
 use uncork_stack::{
-    ConnectionError, Event, KeepAlive, Ready, RecvError, SendError, Shutdown, SocketId,
-    SocketOption, State,
+    ConnectionError, Event, KeepAlive, Ready, RecvError, SendError, Shutdown, SnapshotState,
+    SocketId, SocketOption, State,
 };
 
 use crate::life::wait;
@@ -340,6 +340,36 @@ fn a_connection_is_given_away_with_all_its_octets() {
     let left = [detached.unacknowledged(), detached.unsent()].concat();
     assert_eq!(left, b"not sent yet");
     assert_eq!(rig.guardian.0.borrow().given.len(), 1);
+}
+
+/// Whether its program hears of the reset before it gives the connection away, or on the way.
+#[test]
+fn a_connection_that_was_reset_is_given_away_with_its_error_until_that_is_told() {
+    for heard in [true, false] {
+        let mut rig = Rig::new();
+        let mut program = rig.program(1);
+        let (_, ours, theirs) = rig.connection(&mut program);
+        rig.peer_sends(theirs, b"before it");
+        rig.go(&mut [&mut program]);
+        let now = rig.peer.now();
+        rig.peer.stack().abort(now, theirs);
+        if heard {
+            rig.go(&mut [&mut program]);
+        } else {
+            rig.go(&mut []);
+        }
+        let detached = rig.while_it_asks(|| program.detach(program.now(), ours)).unwrap();
+        assert_eq!(detached.snapshot.state, SnapshotState::Reset);
+        assert_eq!(detached.unread(), b"before it");
+    }
+    let mut rig = Rig::new();
+    let mut program = rig.program(1);
+    let (_, ours, theirs) = rig.connection(&mut program);
+    let now = rig.peer.now();
+    rig.peer.stack().abort(now, theirs);
+    rig.go(&mut [&mut program]);
+    assert_eq!(program.take_error(ours), Some(ConnectionError::Reset));
+    assert!(rig.while_it_asks(|| program.detach(program.now(), ours)).is_none());
 }
 
 #[test]

@@ -154,6 +154,7 @@ macro_rules! changing_shim {
     ($($name:ident => $prepare:expr;)+) => { $(
         #[allow(non_snake_case)]
         pub(crate) mod $name {
+            #[unsafe(link_section = "uncork_slots")]
             static SLOT: $crate::real::Slot = $crate::real::Slot::new($crate::real::name!($name));
 
             /// Prepares, and finds the function to go on to.

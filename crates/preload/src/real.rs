@@ -33,6 +33,32 @@ pub(crate) fn resolve(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     found
 }
 
+/// Looks for all of them now: to look for one takes the lock that dlopen(3) has while constructors run, which may wait for
+/// the thread that would look, and is nothing for a signal's handler.
+pub(crate) fn learn_all() {
+    learn_own();
+    for slot in slots() {
+        slot.learn();
+    }
+    // The program has not asked for what is not there: dlerror(3) is to say nothing of it.
+    // SAFETY: no arguments.
+    let _ = unsafe { libc::dlerror() };
+}
+
+/// The [`Slot`]s, which the linker has put behind each other.
+fn slots() -> &'static [Slot] {
+    // SAFETY: made by the linker for a section whose name is a C identifier.
+    unsafe extern "C" {
+        #[link_name = "__start_uncork_slots"]
+        static FIRST: u8;
+        #[link_name = "__stop_uncork_slots"]
+        static END: u8;
+    }
+    let (first, end) = ((&raw const FIRST).cast::<Slot>(), (&raw const END).cast::<Slot>());
+    // SAFETY: the section has nothing but slots, each a static that is shared and never moves.
+    unsafe { core::slice::from_raw_parts(first, end.offset_from_unsigned(first)) }
+}
+
 /// A function that a shim goes on to. Not all of them are libc's: liburing and libaio may come later, with a module that
 /// keeps them to itself (dlopen(3) with RTLD_LOCAL), and then nobody finds them who does not ask there.
 pub(crate) struct Slot {
@@ -49,6 +75,13 @@ impl Slot {
     pub(crate) fn get(&self, caller: usize) -> *mut c_void {
         let found = self.found.load(Relaxed);
         if found.is_null() { self.look(caller) } else { found }
+    }
+
+    /// Looks for it where libc is. What is not there may come with a module.
+    fn learn(&self) {
+        if self.found.load(Relaxed).is_null() {
+            self.found.store(next(self.name), Relaxed);
+        }
     }
 
     #[cold]
@@ -122,9 +155,8 @@ macro_rules! real {
             $(pub(crate) static $name: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());)+
         }
 
-        /// Looks for all of them now: to look for one takes the lock that dlopen(3) has while constructors run, which may wait for
-        /// the thread that would look, and is nothing for a signal's handler.
-        pub(crate) fn learn_all() {
+        /// Looks for these.
+        fn learn_own() {
             $(let _ = $name();)+
         }
 

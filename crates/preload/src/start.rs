@@ -11,7 +11,7 @@ use uncork_posix::published::{self, Tables, WORDS};
 use uncork_posix::{Call, Settings};
 
 use crate::raw::raw;
-use crate::{POSIX, keeper, linux, report, spin, stacked, table};
+use crate::{POSIX, keeper, linux, real, report, spin, stacked, table};
 
 /// Where `uncork status` begins to read ([`uncork_posix::published`]).
 #[unsafe(no_mangle)]
@@ -31,6 +31,7 @@ extern "C" fn construct() {
         // Opened with dlopen (by `uncork run`, to see whether the loader can): no call comes here.
         return;
     }
+    real::learn_all();
     let settings = Settings::from_lookup(loaded_as_autocork(), |name| std::env::var(name).ok());
     let tables = Tables {
         states: table::STATES.as_ptr() as u64,

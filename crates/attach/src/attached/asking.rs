@@ -4,11 +4,11 @@
 use std::net::SocketAddr;
 use std::time::Instant as Clock;
 
-use uncork_stack::{Detached, Info, Instant, Snapshot, SocketId};
+use uncork_stack::{Detached, Info, Instant, Snapshot, SocketId, State};
 
 use super::Attached;
 use super::mirror::Mirror;
-use crate::record::{Ends, UNREAD, next_segment};
+use crate::record::{Ends, TOLD, UNREAD, next_segment};
 use crate::terms::{PATIENCE, wait};
 use crate::{Command, Header, News};
 
@@ -97,7 +97,7 @@ impl Attached {
     /// Everything about a connection (TCP_INFO), as its instance knows it.
     pub fn info(&mut self, _: Instant, id: SocketId) -> Option<Info> {
         let number = self.number(id)?;
-        let heard = self.ask(Command::AskInfo, number, &[])?;
+        let heard = self.ask(Command::AskInfo.of_number(number), &[])?;
         let mut info: Info = serde_json::from_slice(&heard.bytes).ok()?;
         let readable = self.get(id)?.incoming.len();
         // What has come to the program is no less unread for that.
@@ -108,7 +108,11 @@ impl Attached {
     /// Gives a connection away, and forgets it (`Stack::detach`).
     pub fn detach(&mut self, _: Instant, id: SocketId) -> Option<Detached> {
         let number = self.number(id)?;
-        let Some(heard) = self.ask(Command::Detach, number, &[]) else {
+        let is_told = self
+            .mirror_at(number)
+            .is_some_and(|mirror| mirror.state == State::Closed && mirror.error.is_none());
+        let ask = Command::Detach.of_number(number).flagged(if is_told { TOLD } else { 0 });
+        let Some(heard) = self.ask(ask, &[]) else {
             // It may be gone, or about to: nobody here can go on with it.
             if let Some(mirror) = self.mirror_at(number) {
                 mirror.lose();
@@ -131,25 +135,26 @@ impl Attached {
     pub fn take_caught(&mut self, local: SocketAddr, remote: SocketAddr) -> Vec<Vec<u8>> {
         // Made of numbers: it can always be written.
         let ends = serde_json::to_vec(&Ends { local, remote }).unwrap_or_default();
-        let heard = self.ask(Command::AskCaught, NO_NUMBER, &ends).unwrap_or_default();
+        let heard = self.ask(Command::AskCaught.of_number(NO_NUMBER), &ends).unwrap_or_default();
         let mut rest = &heard.bytes[..];
         std::iter::from_fn(|| next_segment(&mut rest)).map(<[u8]>::to_vec).collect()
     }
 
     /// Asks, and waits for the answer; none if the instance gives none.
-    fn ask(&mut self, command: Command, number: u32, what: &[u8]) -> Option<Heard> {
-        let heard = self.ask_and_wait(command, number, what);
+    fn ask(&mut self, question: Header, what: &[u8]) -> Option<Heard> {
+        let heard = self.ask_and_wait(question, what);
         // Others sleep, perhaps: what has come for them was taken in here, and so was the ring for it.
         self.watch_on();
         heard
     }
 
-    fn ask_and_wait(&mut self, command: Command, number: u32, what: &[u8]) -> Option<Heard> {
-        if command.is_of_connection() && self.doubtful.contains(&number) {
+    fn ask_and_wait(&mut self, question: Header, what: &[u8]) -> Option<Heard> {
+        let number = question.number;
+        if number != NO_NUMBER && self.doubtful.contains(&number) {
             return None;
         }
         self.heard.begin(number);
-        self.command(command, number, what);
+        self.order(question, what);
         let until = Clock::now() + PATIENCE;
         while !self.heard.is_over {
             // Its error is told by the next turn of everybody's.

@@ -106,7 +106,6 @@ pub(crate) fn start() {
     heritage::remember();
     if let Some(host) = host::Guardian::of_environment() {
         places::publish(host.place());
-        crate::real::learn_all();
         let apart = heritage::value_of(THREADS_VARIABLE) == Some("1");
         SOCKETS.start(Box::new(host), seed, places::tell, apart);
         ON.store(true, SeqCst);
