@@ -230,3 +230,19 @@ fn a_constructor_that_waits_for_a_thread_waits_for_ever() -> Result<()> {
     let path = module.to_str().context("a path in UTF-8")?;
     same_facts("loading", &[path], &Mode::both())
 }
+
+#[test]
+fn the_report_of_who_ends_in_a_handler_enters_malloc_again() -> Result<()> {
+    let _shared = beside_others();
+    let reports = tempfile::NamedTempFile::new()?;
+    let path = reports.path().to_str().context("a path in UTF-8")?;
+    let modes: Vec<_> =
+        Mode::both().into_iter().map(|mode| mode.with(variable::STATS, path)).collect();
+    for how in ["exit", "exit_group", "exec"] {
+        same_facts("ending", &[how], &modes)?;
+    }
+    let told = std::fs::read_to_string(path)?;
+    let whole = told.lines().filter(|line| line.contains(r#""corks itself (MSG_MORE)":"#)).count();
+    ensure!(whole == 6, "{whole} reports of 6 are whole:\n{told}");
+    Ok(())
+}

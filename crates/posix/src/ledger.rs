@@ -1,10 +1,8 @@
 //! What `--stats` counts for each socket, beyond the counters that are always kept.
 
-use std::collections::BTreeMap;
-
 use crate::kernel::Kernel;
 use crate::report::HeldTime;
-use crate::socket::Socket;
+use crate::socket::{Socket, flag};
 use crate::{Call, Posix};
 
 /// Buckets of the time held: eight to an octave, from 8 ns to 2⁴⁰ ns.
@@ -14,7 +12,9 @@ const BUCKETS: usize = 8 * 38;
 #[derive(Clone, Debug)]
 pub struct Ledger {
     pub(crate) pushed_by: [u32; Call::ALL.len()],
-    pub(crate) passed: BTreeMap<&'static str, u64>,
+    /// Writes passed through, by [`flag::REASONS`], then for no reason of the socket's. A handler that has interrupted
+    /// malloc(3) may write: nothing here grows.
+    passed: [u64; flag::REASONS.len() + 1],
     pub(crate) autocork: Option<Box<crate::reporting::AutocorkDump>>,
     held: [u32; BUCKETS],
     held_max_ns: u64,
@@ -26,7 +26,7 @@ impl Default for Ledger {
     fn default() -> Self {
         Self {
             pushed_by: [0; Call::ALL.len()],
-            passed: BTreeMap::new(),
+            passed: [0; flag::REASONS.len() + 1],
             autocork: None,
             held: [0; BUCKETS],
             held_max_ns: 0,
@@ -49,6 +49,13 @@ fn upper_ns(bucket: usize) -> u64 {
 }
 
 impl Ledger {
+    /// How many writes were passed through for each reason there was.
+    pub(crate) fn passed(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let reasons = flag::REASONS.iter().map(|(_, reason)| *reason);
+        let reasons = reasons.chain(["flags or control data of its own"]);
+        reasons.zip(self.passed).filter(|(_, number)| *number != 0)
+    }
+
     pub(crate) fn begin_hold(&mut self, now_ns: u64) {
         if self.held_from_ns == 0 {
             self.held_from_ns = now_ns;
@@ -141,8 +148,9 @@ impl<K: Kernel> Posix<K> {
     }
 
     #[cold]
-    pub(crate) fn ledger_passed(&self, socket: &Socket, reason: &'static str) {
-        self.with_ledger(socket, |ledger| *ledger.passed.entry(reason).or_default() += 1);
+    pub(crate) fn ledger_passed(&self, socket: &Socket) {
+        let reason = flag::reason_number(socket.flags()).unwrap_or(flag::REASONS.len());
+        self.with_ledger(socket, |ledger| ledger.passed[reason] += 1);
     }
 }
 

@@ -65,7 +65,7 @@ pub(crate) mod current {
 }
 
 /// Room for what handlers write before their thread comes back to it.
-const ASIDE_BYTES: usize = 512;
+pub(crate) const ASIDE_BYTES: usize = 512;
 
 /// Bytes put aside for one socket.
 pub(crate) struct Aside {
@@ -105,10 +105,12 @@ impl Aside {
     }
 
     /// Takes what is there, and for which socket.
-    pub(crate) fn take(&self) -> Option<(i32, Vec<u8>)> {
+    pub(crate) fn take<'a>(&self, into: &'a mut [u8; ASIDE_BYTES]) -> Option<(i32, &'a [u8])> {
         let len = self.len.replace(0);
-        let bytes = || self.bytes[..len].iter().map(Cell::get).collect();
-        (len != 0).then(|| (self.fd.get(), bytes()))
+        for (byte, cell) in into.iter_mut().zip(&self.bytes[..len]) {
+            *byte = cell.get();
+        }
+        (len != 0).then(|| (self.fd.get(), &into[..len]))
     }
 }
 
@@ -122,8 +124,9 @@ mod tests {
         assert!(aside.put(5, b"ab".iter(), 2));
         assert!(aside.put(5, b"cd".iter(), 2));
         assert!(!aside.put(6, b"x".iter(), 1), "another socket's bytes must not be mixed in");
-        assert_eq!(aside.take(), Some((5, b"abcd".to_vec())));
-        assert_eq!(aside.take(), None);
+        let mut room = [0; ASIDE_BYTES];
+        assert_eq!(aside.take(&mut room), Some((5, &b"abcd"[..])));
+        assert_eq!(aside.take(&mut room), None);
     }
 
     #[test]

@@ -106,8 +106,7 @@ impl<K: Kernel> Posix<K> {
                 }
             }
             report.pushes = report.pushed_by.values().sum();
-            report.passed =
-                ledger.passed.iter().map(|(reason, n)| ((*reason).to_owned(), *n)).collect();
+            report.passed = ledger.passed().map(|(reason, n)| (reason.to_owned(), n)).collect();
             report.held = ledger.held_time();
         }
         let packets = report.pushes + report.passed.values().sum::<u64>();

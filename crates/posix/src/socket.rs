@@ -70,21 +70,26 @@ pub mod flag {
     /// Any of these: its writes are passed through.
     pub const PASSED: u32 = 0xffff << 16;
 
+    /// Why a socket is passed through, by its flag; the gravest first.
+    pub(crate) const REASONS: [(u32, &str); 8] = [
+        (HOLD_OFF, "hold is off"),
+        (LISTENER, "listens"),
+        (CORKS_ITSELF, "corks itself (TCP_CORK)"),
+        (USES_MORE, "corks itself (MSG_MORE)"),
+        (STDIO, "stdio on the socket"),
+        (ULP, "upper-layer protocol (kTLS)"),
+        (SHUT, "shut down for writing"),
+        (OUT_OF_SCOPE, "no TCP_NODELAY (scope nodelay)"),
+    ];
+
+    /// Where in [`REASONS`] the one of a socket with these flags is.
+    pub(crate) fn reason_number(flags: u32) -> Option<usize> {
+        REASONS.iter().position(|(bit, _)| flags & bit != 0)
+    }
+
     /// Why a socket with these flags is passed through.
     pub fn reason(flags: u32) -> Option<&'static str> {
-        [
-            (HOLD_OFF, "hold is off"),
-            (LISTENER, "listens"),
-            (CORKS_ITSELF, "corks itself (TCP_CORK)"),
-            (USES_MORE, "corks itself (MSG_MORE)"),
-            (STDIO, "stdio on the socket"),
-            (ULP, "upper-layer protocol (kTLS)"),
-            (SHUT, "shut down for writing"),
-            (OUT_OF_SCOPE, "no TCP_NODELAY (scope nodelay)"),
-        ]
-        .iter()
-        .find(|(bit, _)| flags & bit != 0)
-        .map(|(_, reason)| *reason)
+        reason_number(flags).map(|number| REASONS[number].1)
     }
 }
 

@@ -159,8 +159,7 @@ impl<K: Kernel> Posix<K> {
             return Plan::Fail(error);
         }
         if self.keeps_ledger() {
-            let reason = flag::reason(socket.flags());
-            self.ledger_passed(socket, reason.unwrap_or("flags or control data of its own"));
+            self.ledger_passed(socket);
         }
         Plan::Pass
     }

@@ -9,10 +9,9 @@ use uncork_posix::config::StatsTo;
 use uncork_posix::kernel::Kernel;
 use uncork_posix::report::{ProcessReport, SocketReport, StackReport};
 
-use crate::POSIX;
-use crate::linux;
 use crate::raw::raw;
 use crate::stacked::places;
+use crate::{POSIX, linux, memory};
 
 /// The report has been made.
 static DONE: AtomicBool = AtomicBool::new(false);
@@ -88,17 +87,17 @@ fn is_worth_telling(report: &ProcessReport) -> bool {
 /// The process becomes another program: it reports what it was, if it was anything, and may
 /// report again should the exec fail.
 pub(crate) fn emit_before_exec() {
-    if POSIX.settings().stats != StatsTo::Nowhere
-        && !FOR_GOOD.load(SeqCst)
-        && !POSIX.is_vfork_child()
-        && is_worth_telling(&ProcessReport {
-            stack: places::report(),
-            ..POSIX.report(String::new())
-        })
-    {
-        emit();
-        DONE.store(false, SeqCst);
+    let is_asked = POSIX.settings().stats != StatsTo::Nowhere && !FOR_GOOD.load(SeqCst);
+    if !is_asked || POSIX.is_vfork_child() {
+        return;
     }
+    memory::without_malloc(|| {
+        let report = ProcessReport { stack: places::report(), ..POSIX.report(String::new()) };
+        if is_worth_telling(&report) {
+            emit();
+            DONE.store(false, SeqCst);
+        }
+    });
 }
 
 fn json_line(report: &ProcessReport) -> Option<String> {

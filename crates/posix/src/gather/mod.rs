@@ -14,7 +14,7 @@ use uncork_cork::{Reason, Verdict};
 
 use crate::call::Call;
 use crate::kernel::{Errno, Kernel};
-use crate::local::local;
+use crate::local::{ASIDE_BYTES, local};
 use crate::orphans::{LAST_WAIT, Then};
 use crate::socket::{Socket, count, flag, held};
 use crate::{Posix, Socketed};
@@ -244,10 +244,11 @@ impl<K: Kernel> Posix<K> {
     /// bytes are written, so no policy is asked and no room is too small.
     #[cold]
     fn append_aside(&self) {
-        while let Some((fd, bytes)) = local(|local| local.aside.take()) {
+        let mut room = [0; ASIDE_BYTES];
+        while let Some((fd, bytes)) = local(|local| local.aside.take(&mut room)) {
             let Some(at) = self.find(fd) else { continue };
             let Some(mut inside) = self.enter_undisturbed(at.socket) else { return };
-            inside.gathered.append(&[IoSlice::new(&bytes)]);
+            inside.gathered.append(&[IoSlice::new(bytes)]);
             if !self.note_held(at, held::USER) {
                 self.flush_late(at, &mut inside.gathered, false);
             }
