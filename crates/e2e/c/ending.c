@@ -1,45 +1,5 @@
 /* ending HOW: a handler that has interrupted malloc(3) writes what is held, and what is not, and ends the process. */
-#include "common.h"
-
-#include <sys/syscall.h>
-
-extern void *__libc_malloc(size_t);
-extern void *__libc_calloc(size_t, size_t);
-extern void *__libc_realloc(void *, size_t);
-extern void __libc_free(void *);
-
-static volatile sig_atomic_t is_interrupted;
-
-static void enter(void)
-{
-    static const char text[] = "FAIL malloc(3) was entered again\n";
-    if (is_interrupted)
-        syscall(SYS_write, 1, text, sizeof text - 1);
-}
-
-void *malloc(size_t size)
-{
-    enter();
-    return __libc_malloc(size);
-}
-
-void *calloc(size_t count, size_t size)
-{
-    enter();
-    return __libc_calloc(count, size);
-}
-
-void *realloc(void *old, size_t size)
-{
-    enter();
-    return __libc_realloc(old, size);
-}
-
-void free(void *given)
-{
-    enter();
-    __libc_free(given);
-}
+#include "heap.h"
 
 static const char *how;
 static struct connection {
@@ -48,7 +8,7 @@ static struct connection {
 
 static void handler(int signal UNUSED)
 {
-    is_interrupted = 1;
+    heap_is_interrupted = 1;
     for (int i = 0; i < 8; i++) {
         /* By turns held, and passed through, as somebody who corks himself. */
         send(ends[i].here, "in the handler", 14, i % 2 ? MSG_MORE : 0);

@@ -14,7 +14,6 @@ mod alarm;
 mod jump;
 mod keeper;
 mod linux;
-mod memory;
 mod raw;
 mod real;
 mod report;

@@ -11,7 +11,7 @@ use uncork_posix::report::{ProcessReport, SocketReport, StackReport};
 
 use crate::raw::raw;
 use crate::stacked::places;
-use crate::{POSIX, linux, memory};
+use crate::{POSIX, linux};
 
 /// The report has been made.
 static DONE: AtomicBool = AtomicBool::new(false);
@@ -91,13 +91,11 @@ pub(crate) fn emit_before_exec() {
     if !is_asked || POSIX.is_vfork_child() {
         return;
     }
-    memory::without_malloc(|| {
-        let report = ProcessReport { stack: places::report(), ..POSIX.report(String::new()) };
-        if is_worth_telling(&report) {
-            emit();
-            DONE.store(false, SeqCst);
-        }
-    });
+    let report = ProcessReport { stack: places::report(), ..POSIX.report(String::new()) };
+    if is_worth_telling(&report) {
+        emit();
+        DONE.store(false, SeqCst);
+    }
 }
 
 fn json_line(report: &ProcessReport) -> Option<String> {

@@ -18,6 +18,9 @@ use crate::{POSIX, keeper, linux, real, report, spin, stacked, table};
 #[allow(non_upper_case_globals)]
 pub(crate) static uncork_published: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 
+#[global_allocator]
+static MEMORY: uncork_heap::Memory = uncork_heap::Memory;
+
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn() = construct;
@@ -65,17 +68,35 @@ extern "C" fn destruct() {
     }
 }
 
-unsafe extern "C" fn before_fork() {
-    POSIX.before_fork();
-    stacked::before_fork();
+extern "C" fn before_fork() {
+    prepare_fork();
 }
 
-unsafe extern "C" fn in_parent() {
+extern "C" fn in_parent() {
+    end_fork();
+}
+
+extern "C" fn in_child() {
+    begin_child();
+}
+
+/// Before a process is made in memory of its own.
+pub(crate) fn prepare_fork() {
+    POSIX.before_fork();
+    stacked::before_fork();
+    uncork_heap::before_fork();
+}
+
+/// It was, or could not be.
+pub(crate) fn end_fork() {
+    uncork_heap::after_fork_in_parent();
     stacked::after_fork_in_parent();
     POSIX.after_fork_in_parent();
 }
 
-unsafe extern "C" fn in_child() {
+/// This is it.
+pub(crate) fn begin_child() {
+    uncork_heap::after_fork_in_child();
     stacked::after_fork_in_child();
     keeper::forget();
     spin::after_fork_in_child();

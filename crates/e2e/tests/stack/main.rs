@@ -106,6 +106,12 @@ fn an_allocator_with_a_thread_hangs() -> Result<()> {
 }
 
 #[test]
+fn a_handler_that_has_interrupted_malloc_enters_it_again() -> Result<()> {
+    same_on_the_stack("stack_heap")?;
+    same_on_the_stacks_of_threads("stack_heap")
+}
+
+#[test]
 fn what_another_thread_has_made_is_not_there() -> Result<()> {
     same_on_the_stack("stack_thread_sockets")?;
     same_on_the_stacks_of_threads("stack_thread_sockets")?;

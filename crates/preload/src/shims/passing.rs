@@ -7,7 +7,7 @@ use libc::{c_char, c_int, c_void};
 use uncork_posix::Call;
 
 use crate::jump::{Registers, changing_shim, passing_shim};
-use crate::{POSIX, keeper, linux, memory, real, report, stacked};
+use crate::{POSIX, keeper, linux, real, report, stacked};
 
 /// Arguments of the program's call.
 type Args = [usize; 6];
@@ -198,13 +198,10 @@ fn before_exit(_: Args) {
     POSIX.ending(Call::Exit);
 }
 
-/// A handler that has interrupted malloc(3) may end the process, and many do.
 fn end_at_once(call: Call) {
-    memory::without_malloc(|| {
-        stacked::end();
-        POSIX.ending_for_good(call);
-        report::emit();
-    });
+    stacked::end();
+    POSIX.ending_for_good(call);
+    report::emit();
 }
 
 pub(super) fn before_immediate_exit(_: Args) {

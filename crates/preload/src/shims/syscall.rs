@@ -7,31 +7,21 @@ use uncork_posix::{Call, Errno};
 
 use super::passing;
 use crate::raw::fail;
-use crate::{POSIX, keeper, real, report, spin, stacked};
+use crate::{POSIX, keeper, real, spin, stacked, start};
 
 /// _Fork(3): fork without the handlers that fork itself runs.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case)]
 pub(crate) unsafe extern "C-unwind" fn _Fork() -> pid_t {
-    POSIX.before_fork();
-    stacked::before_fork();
+    start::prepare_fork();
     // SAFETY: the program's own call.
     let child = unsafe { real::_Fork()() };
     if child == 0 {
-        forked();
+        start::begin_child();
     } else {
-        stacked::after_fork_in_parent();
-        POSIX.after_fork_in_parent();
+        start::end_fork();
     }
     child
-}
-
-fn forked() {
-    stacked::after_fork_in_child();
-    keeper::forget();
-    spin::after_fork_in_child();
-    POSIX.after_fork_in_child();
-    report::restart();
 }
 
 /// What a child made by clone(2) is to run.
@@ -42,7 +32,7 @@ struct Start {
 
 /// The beginning of such a child, in its own copy of the memory.
 extern "C-unwind" fn begin(start: *mut c_void) -> c_int {
-    forked();
+    start::begin_child();
     // SAFETY: `clone` below passes a `Start`, of which the child has a copy at the same address.
     let Start { entry, argument } = unsafe { start.cast::<Start>().read() };
     entry(argument)
@@ -69,13 +59,11 @@ pub(crate) unsafe extern "C-unwind" fn clone(
             POSIX.before_vfork();
             return real::clone()(entry, stack, flags, argument, parent_thread, tls, child_thread);
         }
-        POSIX.before_fork();
-        stacked::before_fork();
+        start::prepare_fork();
         let mut start = Start { entry, argument };
         let start = (&raw mut start).cast();
         let child = real::clone()(begin, stack, flags, start, parent_thread, tls, child_thread);
-        stacked::after_fork_in_parent();
-        POSIX.after_fork_in_parent();
+        start::end_fork();
         child
     }
 }
@@ -101,10 +89,9 @@ pub(crate) unsafe extern "C-unwind" fn syscall(
         let result = real::syscall()(number, a, b, c, d, e, f);
         let new_process = matches!(number, libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork);
         if new_process && result == 0 && POSIX.is_other_process() && !shares_memory(number, a) {
-            forked();
+            start::begin_child();
         } else if new_process {
-            stacked::after_fork_in_parent();
-            POSIX.after_fork_in_parent();
+            start::end_fork();
         }
         result
     }
@@ -159,8 +146,11 @@ fn prepare(number: c_long, [a, b, c, ..]: [usize; 6]) {
         libc::SYS_io_uring_setup => POSIX.uses_io_uring(),
         libc::SYS_io_uring_enter => POSIX.before_wait(Call::IoUring),
         libc::SYS_fork | libc::SYS_clone | libc::SYS_clone3 => {
-            POSIX.before_fork();
-            stacked::before_fork();
+            start::prepare_fork();
+            if number == libc::SYS_clone && a & libc::CLONE_VM as usize != 0 {
+                // The heap is the child's, too, who may go on before this thread does (CLONE_VFORK).
+                uncork_heap::after_fork_in_parent();
+            }
         }
         libc::SYS_execve | libc::SYS_execveat => {
             stacked::before_exec();

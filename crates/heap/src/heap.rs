@@ -1,0 +1,284 @@
+//! The heap: a well-known allocator under a lock that nobody waits for long.
+//!
+//! Who finds that he has interrupted himself in here, as a signal handler does, or that another thread does not come out, gets
+//! a piece of a spare mapping; what he frees meanwhile is freed by the next one who has the lock.
+
+use core::alloc::Layout;
+use core::cell::UnsafeCell;
+use core::ptr;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
+
+use dlmalloc::{Allocator, Dlmalloc};
+
+use rustix::mm::MremapFlags;
+use rustix::thread::sched_yield;
+
+use super::{PAGE, map, remap, spare, unmap};
+
+/// Tries to get a lock that others have for a moment only, giving way in between.
+const MOST_TRIES: u32 = 10_000;
+/// Owns the heap of a child of fork whose parent had it in hands that the child does not have.
+const NOBODY: usize = usize::MAX;
+
+pub(crate) static HEAP: Heap = Heap {
+    owner: AtomicUsize::new(0),
+    kept: AtomicBool::new(false),
+    late: AtomicPtr::new(ptr::null_mut()),
+    blocks: UnsafeCell::new(Dlmalloc::new_with_allocator(Pages)),
+};
+
+/// See the module.
+pub(crate) struct Heap {
+    /// The thread that is in it ([`here`]); zero if none is.
+    owner: AtomicUsize,
+    /// The owner is in it to keep others out.
+    kept: AtomicBool,
+    /// Blocks that are to be freed: each begins with the address of the next.
+    late: AtomicPtr<u8>,
+    blocks: UnsafeCell<Dlmalloc<Pages>>,
+}
+
+// SAFETY: `blocks` is the owner's alone.
+unsafe impl Sync for Heap {}
+
+/// An address that no other thread has.
+fn here() -> usize {
+    thread_local! {
+        static HERE: u8 = const { 0 };
+    }
+    HERE.with(|here| ptr::from_ref(here).addr())
+}
+
+impl Heap {
+    fn enter(&self) -> bool {
+        let me = here();
+        for _ in 0..MOST_TRIES {
+            match self.owner.compare_exchange(0, me, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(owner) if owner == me || owner == NOBODY => return false,
+                Err(_) => sched_yield(),
+            }
+        }
+        false
+    }
+
+    /// Runs something with the heap; not if it cannot be had.
+    fn with<T>(&self, run: impl FnOnce(&mut Dlmalloc<Pages>) -> T) -> Option<T> {
+        if !self.enter() {
+            return None;
+        }
+        // SAFETY: this thread is the owner, and a handler on top of it does not come in.
+        let blocks = unsafe { &mut *self.blocks.get() };
+        self.free_late(blocks);
+        let result = run(blocks);
+        self.owner.store(0, Release);
+        Some(result)
+    }
+
+    pub(crate) fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: any size and alignment will do.
+        self.with(|blocks| unsafe { blocks.malloc(layout.size(), layout.align()) })
+            .unwrap_or_else(|| spare::piece(layout))
+    }
+
+    /// # Safety
+    /// A block that [`Heap::alloc`] or [`Heap::realloc`] has given for this layout, and that nobody uses.
+    pub(crate) unsafe fn free(&self, block: *mut u8, layout: Layout) {
+        if spare::is_piece(block) {
+            return;
+        }
+        // SAFETY: as promised by the caller.
+        let freed =
+            self.with(|blocks| unsafe { blocks.free(block, layout.size(), layout.align()) });
+        if freed.is_none() {
+            // SAFETY: as promised by the caller.
+            unsafe { self.put_off(block) };
+        }
+    }
+
+    /// Gives a block another size, where that is more than to take another one.
+    ///
+    /// # Safety
+    /// As [`Heap::free`].
+    pub(crate) unsafe fn realloc(
+        &self,
+        block: *mut u8,
+        layout: Layout,
+        size: usize,
+    ) -> Option<*mut u8> {
+        if spare::is_piece(block) {
+            return None;
+        }
+        // SAFETY: as promised by the caller.
+        self.with(|blocks| unsafe { blocks.realloc(block, layout.size(), layout.align(), size) })
+    }
+
+    /// # Safety
+    /// As [`Heap::free`]. No block is smaller than a pointer, or less aligned.
+    unsafe fn put_off(&self, block: *mut u8) {
+        let mut next = self.late.load(Relaxed);
+        loop {
+            // SAFETY: as promised by the caller.
+            unsafe { block.cast::<*mut u8>().write(next) };
+            match self.late.compare_exchange_weak(next, block, Release, Relaxed) {
+                Ok(_) => return,
+                Err(other) => next = other,
+            }
+        }
+    }
+
+    fn free_late(&self, blocks: &mut Dlmalloc<Pages>) {
+        if self.late.load(Relaxed).is_null() {
+            return;
+        }
+        let mut block = self.late.swap(ptr::null_mut(), Acquire);
+        while !block.is_null() {
+            // SAFETY: `put_off` has written where the next one is, and nobody else frees this.
+            unsafe {
+                let next = block.cast::<*mut u8>().read();
+                blocks.c_free(block);
+                block = next;
+            }
+        }
+    }
+
+    /// Keeps others out, if it can.
+    pub(crate) fn keep(&self) {
+        if self.enter() {
+            self.kept.store(true, Relaxed);
+        }
+    }
+
+    pub(crate) fn let_go(&self) {
+        if self.owner.load(Relaxed) == here() && self.kept.swap(false, Relaxed) {
+            self.owner.store(0, Release);
+        }
+    }
+
+    /// In a child of fork: whoever else has it is not there. (Who has interrupted himself in here goes on with that, as his
+    /// parent does.)
+    pub(crate) fn leave_if_lost(&self) {
+        let owner = self.owner.load(Relaxed);
+        if owner != 0 && owner != here() {
+            self.owner.store(NOBODY, Relaxed);
+        }
+    }
+}
+
+/// Where the heap's memory is from.
+pub(crate) struct Pages;
+
+// SAFETY: mappings of our own, with all that is asked for.
+unsafe impl Allocator for Pages {
+    fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
+        (map(size), size, 0)
+    }
+
+    fn remap(&self, block: *mut u8, old: usize, new: usize, can_move: bool) -> *mut u8 {
+        let flags = if can_move { MremapFlags::MAYMOVE } else { MremapFlags::empty() };
+        // SAFETY: the heap's own mapping.
+        unsafe { remap(block, old, new, flags) }
+    }
+
+    fn free_part(&self, block: *mut u8, old: usize, new: usize) -> bool {
+        // SAFETY: as above, and its end is not used.
+        unsafe { unmap(block.add(new), old - new) }
+    }
+
+    fn free(&self, block: *mut u8, size: usize) -> bool {
+        // SAFETY: as above.
+        unsafe { unmap(block, size) }
+    }
+
+    fn can_release_part(&self, _flags: u32) -> bool {
+        true
+    }
+
+    fn allocates_zeros(&self) -> bool {
+        true
+    }
+
+    fn page_size(&self) -> usize {
+        PAGE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::SeqCst;
+    use std::thread;
+
+    use super::*;
+
+    fn heap() -> Heap {
+        Heap {
+            owner: AtomicUsize::new(0),
+            kept: AtomicBool::new(false),
+            late: AtomicPtr::new(ptr::null_mut()),
+            blocks: UnsafeCell::new(Dlmalloc::new_with_allocator(Pages)),
+        }
+    }
+
+    const LAYOUT: Layout = Layout::new::<[u64; 5]>();
+
+    #[test]
+    fn who_interrupts_himself_gets_a_spare_piece_and_frees_later() {
+        let heap = heap();
+        let block = heap.alloc(LAYOUT);
+        assert!(!spare::is_piece(block));
+        let piece = heap.with(|_| {
+            let piece = heap.alloc(LAYOUT);
+            assert!(spare::is_piece(piece));
+            // SAFETY: blocks of this layout, that nobody uses.
+            unsafe {
+                heap.free(block, LAYOUT);
+                assert!(heap.realloc(piece, LAYOUT, 80).is_none());
+            }
+            piece
+        });
+        assert_eq!(heap.late.load(SeqCst), block);
+        // SAFETY: as above.
+        unsafe { heap.free(piece.unwrap(), LAYOUT) };
+        assert_eq!(heap.alloc(LAYOUT), block, "it was freed before another one was looked for");
+        assert!(heap.late.load(SeqCst).is_null());
+    }
+
+    #[test]
+    fn who_cannot_have_it_goes_on_without() {
+        let heap = heap();
+        heap.keep();
+        let others = || thread::scope(|scope| scope.spawn(|| heap.alloc(LAYOUT).addr()).join());
+        let piece = others().unwrap();
+        assert!(spare::is_piece(ptr::without_provenance_mut(piece)));
+        assert!(spare::is_piece(heap.alloc(LAYOUT)), "nor has who keeps it");
+        heap.let_go();
+        heap.let_go();
+        assert!(!spare::is_piece(ptr::without_provenance_mut(others().unwrap())));
+    }
+
+    #[test]
+    fn a_child_whose_parent_had_it_in_other_hands_does_not_wait_for_them() {
+        let heap = heap();
+        thread::scope(|scope| scope.spawn(|| heap.keep()).join()).unwrap();
+        heap.let_go();
+        heap.leave_if_lost();
+        let begun = std::time::Instant::now();
+        for _ in 0..100_000 {
+            assert!(spare::is_piece(heap.alloc(Layout::new::<u8>())));
+        }
+        assert!(begun.elapsed().as_secs() < 5, "each without a try");
+    }
+
+    #[test]
+    fn a_child_of_who_has_interrupted_himself_goes_on() {
+        let heap = heap();
+        heap.with(|_| {
+            heap.keep();
+            heap.let_go();
+            heap.leave_if_lost();
+            assert!(spare::is_piece(heap.alloc(LAYOUT)));
+        });
+        assert!(!spare::is_piece(heap.alloc(LAYOUT)));
+    }
+}
