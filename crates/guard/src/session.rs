@@ -201,6 +201,12 @@ impl Session {
         self.ports.iter().flat_map(|claim| &claim.places).copied().collect()
     }
 
+    /// Places that it has for a port that it has asked for by this name.
+    pub(crate) fn held_for(&self, asked: SocketAddr) -> HashSet<SocketAddr> {
+        let claims = self.ports.iter().filter(|claim| claim.asked == asked);
+        claims.flat_map(|claim| &claim.places).copied().collect()
+    }
+
     /// Ports that were asked for, each as often as it was.
     pub(crate) fn asked(&self) -> impl Iterator<Item = SocketAddr> {
         self.ports.iter().map(|claim| claim.asked)

@@ -9,7 +9,7 @@ use std::os::fd::AsFd as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{LONG, Link, OURS, end, knock};
+use common::{LONG, Link, OUR_V6, OURS, end, knock};
 use uncork_guardian::{Client, Error};
 use uncork_netns::testing::is_skipped;
 
@@ -83,6 +83,27 @@ fn who_serves_one_connection_after_the_other_leaves_its_port_to_the_kernel_with_
     is_refused(fifth.own_kernels(any, listener.as_fd()), "may be the stack's");
     fifth.own(any, listener.as_fd()).unwrap();
     assert_eq!(knock(&link, local), Err(ErrorKind::TimedOut), "others begin anew");
+}
+
+/// As of inetd(8), which gives a child the one and waits at the other.
+#[test]
+fn who_shares_one_of_two_listeners_at_a_port_leaves_that_one() {
+    if is_skipped("who_shares_one_of_two_listeners_at_a_port_leaves_that_one") {
+        return;
+    }
+    let link = Link::new("two", &[]);
+    let (any, other) = (end("0.0.0.0", PORT), end(OUR_V6, PORT));
+    let listen = |at| link.ours.within(move || Ok(TcpListener::bind(at)?)).unwrap();
+    let (shared, own) = (listen(any), listen(other));
+    let [mut parent, mut child] = [0; 2].map(|_| link.client());
+    parent.own(any, shared.as_fd()).unwrap();
+    parent.own(other, own.as_fd()).unwrap();
+    child.own(any, shared.as_fd()).unwrap();
+    parent.others(any).unwrap();
+    is_refused(parent.others(other), "nobody else listens at");
+    parent.takes_turns(any).unwrap();
+    assert_eq!(knock(&link, end(OURS, PORT)), Ok(()));
+    assert_eq!(knock(&link, other), Err(ErrorKind::TimedOut), "nobody has left that");
 }
 
 #[test]

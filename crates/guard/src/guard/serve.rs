@@ -369,8 +369,7 @@ impl Guard {
 
     /// Where a port of this program's is.
     fn places_held(&self, at: usize, local: SocketAddr) -> Result<Vec<SocketAddr>, String> {
-        let held = self.session(at)?.held().into_iter();
-        Ok(held.filter(|it| it.port() == local.port()).collect())
+        Ok(self.session(at)?.held_for(local).into_iter().collect())
     }
 
     /// Where a port of this program's is that others have, too.
