@@ -93,6 +93,9 @@ pub(crate) fn begin_instance(number: u32, orders: &Orders) -> io::Result<Child> 
     Ok(child)
 }
 
+/// So long an instance that ends waits for who reads what it has said.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+
 /// The life of an instance.
 fn instance(number: u32) -> Result<i32, Failure> {
     let failed = |error: &dyn Display| Failure::left(format!("instance {number}: {error}"));
@@ -111,9 +114,11 @@ fn instance(number: u32) -> Result<i32, Failure> {
         spin,
         moderation,
         small_queue_bytes,
-        say: |what| crate::output::complain(what),
+        say: crate::output::complain_apart,
     };
-    uncork_instance::run(settings).map(|()| 0).map_err(|error| failed(&error))
+    let ended = uncork_instance::run(settings).map(|()| 0).map_err(|error| failed(&error));
+    crate::output::finish_apart(LAST_WORDS);
+    ended
 }
 
 /// Runs this process on one processor.

@@ -3,14 +3,79 @@
 use core::fmt::Display;
 use std::borrow::Cow;
 use std::io::{self, Write as _};
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
 use crate::failure::Failure;
 
 /// One sentence on standard error. If that is gone there is nobody to tell.
 pub(crate) fn complain(sentence: impl Display) {
     let _ = writeln!(io::stderr(), "uncork: {sentence}");
+}
+
+/// Sentences that wait to be written, of a process that may wait for nobody. Whoever reads its standard error may have
+/// stopped, and may be one whom it serves. What there is no room for is left out.
+struct Apart {
+    queue: SyncSender<String>,
+    /// Sentences that are not written yet.
+    waiting: AtomicU64,
+    left_out: AtomicU64,
+}
+
+static APART: OnceLock<Option<Apart>> = OnceLock::new();
+/// Sentences that may wait.
+const MOST_WAITING: usize = 64;
+
+/// As [`complain`], by a thread that writes.
+pub(crate) fn complain_apart(sentence: &str) {
+    let Some(apart) = APART.get_or_init(Apart::begin) else { return };
+    apart.waiting.fetch_add(1, SeqCst);
+    if apart.queue.try_send(sentence.to_owned()).is_err() {
+        apart.waiting.fetch_sub(1, SeqCst);
+        apart.left_out.fetch_add(1, SeqCst);
+    }
+}
+
+/// Gives what waits so long to be written.
+pub(crate) fn finish_apart(patience: Duration) {
+    let Some(Some(apart)) = APART.get() else { return };
+    let until = Instant::now() + patience;
+    while apart.waiting.load(SeqCst) > 0 && Instant::now() < until {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+impl Apart {
+    fn begin() -> Option<Self> {
+        let (queue, written) = sync_channel(MOST_WAITING);
+        // Signals are for who can do something about them.
+        let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK).ok()?;
+        let thread = thread::Builder::new().spawn(move || write_all(&written));
+        let _ = before.thread_set_mask();
+        thread.ok()?;
+        Some(Self { queue, waiting: AtomicU64::new(0), left_out: AtomicU64::new(0) })
+    }
+}
+
+fn write_all(sentences: &Receiver<String>) {
+    for sentence in sentences {
+        complain(sentence);
+        // Whoever has sent it has put it there.
+        let Some(Some(apart)) = APART.get() else { continue };
+        match apart.left_out.swap(0, SeqCst) {
+            0 => {}
+            more => {
+                complain(format_args!("{more} more sentences had no room here, and are left out"))
+            }
+        }
+        apart.waiting.fetch_sub(1, SeqCst);
+    }
 }
 
 /// Writes `text` to standard output; a reader that went away is no error.

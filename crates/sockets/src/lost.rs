@@ -7,21 +7,37 @@ use crate::link::INSTANCE_GONE;
 use crate::table::{Kind, Socket};
 use crate::world::World;
 
-/// Until when it is tried to listen on another instance's stack, and when next.
+/// When it is tried to listen on another instance's stack.
 #[derive(Debug)]
 pub(crate) struct Lost {
-    until: Instant,
+    since: Instant,
     next: Instant,
 }
 
 impl Lost {
     /// One that has died is started again within milliseconds, or after a second if it had just begun.
-    pub(crate) const PERIOD: Duration = Duration::from_millis(20);
-    const PATIENCE: Duration = Duration::from_secs(5);
+    const PERIOD: Duration = Duration::from_millis(20);
+    /// Where it takes longer, it is tried again after a part of the time that has passed, and no later than that.
+    const PART: u32 = 8;
+    const LONGEST: Duration = Duration::from_secs(5);
 
     pub(crate) fn now() -> Self {
         let now = Instant::now();
-        Self { until: now + Self::PATIENCE, next: now + Self::PERIOD }
+        Self { since: now, next: now + Self::PERIOD }
+    }
+
+    /// How long until it is tried again.
+    pub(crate) fn rest(&self) -> Duration {
+        self.next.saturating_duration_since(Instant::now())
+    }
+
+    fn tries(&mut self, now: Instant) -> bool {
+        if now < self.next {
+            return false;
+        }
+        let passed = now.saturating_duration_since(self.since);
+        self.next = now + (passed / Self::PART).clamp(Self::PERIOD, Self::LONGEST);
+        true
     }
 }
 
@@ -29,16 +45,7 @@ impl World {
     /// Listens on the stack of the instance that has come in the place of one that is gone.
     pub(crate) fn listen_again(&mut self) {
         let Some(lost) = &mut self.lost else { return };
-        let now = Instant::now();
-        if now < lost.next {
-            return;
-        }
-        lost.next = now + Lost::PERIOD;
-        if now >= lost.until {
-            self.lost = None;
-            return;
-        }
-        if self.open().is_err() {
+        if !lost.tries(Instant::now()) || self.open().is_err() {
             return;
         }
         self.lost = None;
@@ -52,5 +59,25 @@ impl World {
             }
             self.ensure_listening(slot);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_instance_is_looked_for_as_long_as_there_is_none() {
+        let mut lost = Lost::now();
+        let (begun, mut tries) = (lost.since, Vec::new());
+        for ms in 0..600_000 {
+            if lost.tries(begun + Duration::from_millis(ms)) {
+                tries.push(ms);
+            }
+        }
+        assert_eq!(tries[..4], [20, 40, 60, 80]);
+        let gaps: Vec<_> = tries.windows(2).map(|two| two[1] - two[0]).collect();
+        assert!(gaps.is_sorted() && *gaps.last().unwrap() == 5000, "{gaps:?}");
+        assert!(tries.len() < 300, "{}", tries.len());
     }
 }

@@ -465,7 +465,7 @@ impl World {
             self.neglects_after(),
             self.leaves_after(),
             self.ports.have_something().then_some(ports::IDLE),
-            self.lost.is_some().then_some(Lost::PERIOD),
+            self.lost.as_ref().map(Lost::rest),
             self.ways.as_ref().is_some_and(Neighbours::has_more).then_some(Duration::ZERO),
         ];
         let others = [
