@@ -204,10 +204,12 @@ impl Guest {
         }
     }
 
-    /// It is gone: what it was to be told, or would be, is for nobody.
+    /// It is gone: what it was to be told, or would be, is for nobody, and what it has said is all there will be, be it
+    /// that it had not come to show it.
     pub(crate) fn hears_no_more(&mut self) {
         self.is_gone = true;
         self.late.clear();
+        self.end.commands.read_to_the_end();
     }
 
     /// Tells something, now or when there is room.

@@ -2,7 +2,7 @@
 //! by an instance. The operations have the same names and mean the same.
 //!
 //! Nothing here waits, but for [`Attached::info`], [`Attached::detach`] and [`Attached::take_caught`]. What is done is for the instance to see
-//! with the next [`Attached::turn`], so that it comes there in one go.
+//! with the next [`Attached::turn`], so that it comes there in one go; or when the program is dead.
 
 mod asking;
 mod mirror;
@@ -420,11 +420,22 @@ impl Attached {
         if self.failed.is_some() || is_doubtful {
             return;
         }
+        self.catch_up();
         let written = self.queue.is_empty().then(|| self.end.commands.write(header, bytes));
         match written {
             Some(Ok(true)) => {}
             Some(Err(damaged)) => self.failed = Some(damaged),
             _ => self.queue.push_back((header, bytes.to_vec())),
+        }
+    }
+
+    /// What is in the ring the instance finds there if the program dies before its next turn; what waits for room here is lost with
+    /// it, and is there for no longer than it has to be.
+    fn catch_up(&mut self) {
+        if !self.queue.is_empty()
+            && let Err(damaged) = self.write_queue()
+        {
+            self.failed = Some(damaged);
         }
     }
 

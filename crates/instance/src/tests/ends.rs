@@ -126,6 +126,56 @@ fn what_a_program_that_was_behind_has_said_last_is_done() {
 }
 
 #[test]
+fn what_a_program_has_said_right_before_it_is_killed_is_done() {
+    let all = pattern(300_000);
+    let mut rig = Rig::new();
+    let mut program = rig.program(1);
+    let (listener, ours, theirs) = rig.connection(&mut program);
+    let asks = rig.connect();
+    rig.go(&mut [&mut program]);
+    let asked = program.accept(listener).unwrap();
+    rig.peer_sends(asks, b"question");
+    rig.go(&mut [&mut program]);
+    // From here on it has no turn. What it reads it has not left unread.
+    assert_eq!(gets(&mut program, asked).unwrap(), b"question");
+    assert_eq!(program.send(program.now(), asked, b"answer", false), Ok(6));
+    let sent = program.send(program.now(), ours, &all, false).unwrap();
+    assert!(sent > MOST_BYTES, "several records: {sent}");
+    program.close(program.now(), ours);
+    drop(program);
+    let mut came = Vec::new();
+    for _ in 0..100 {
+        rig.go(&mut []);
+        match rig.peer_gets(theirs) {
+            Ok(bytes) if bytes.is_empty() => break,
+            got => came.extend(got.unwrap_or_default()),
+        }
+    }
+    assert!(came == all[..sent], "{} of {sent}", came.len());
+    assert_eq!(rig.peer_gets(asks).unwrap(), b"answer");
+    assert_eq!(rig.peer_gets(asks).unwrap(), b"", "a FIN");
+}
+
+#[test]
+fn what_had_found_no_room_is_said_before_anything_else_when_there_is_some() {
+    let mut rig = Rig::new();
+    let mut program = rig.program(1);
+    let (_, ours, theirs) = rig.connection(&mut program);
+    rig.peer_sends(theirs, b"question");
+    rig.go(&mut [&mut program]);
+    while program.send(program.now(), ours, b"x", false).is_ok() {}
+    assert_eq!(gets(&mut program, ours).unwrap(), b"question");
+    program.turn().unwrap();
+    while rig.floor.turn().unwrap() {}
+    // It is killed before it has a turn, too.
+    assert_eq!(program.send(program.now(), ours, b"y", false), Ok(1));
+    drop(program);
+    rig.go(&mut []);
+    assert!(rig.peer_gets(theirs).unwrap().ends_with(b"xxy"));
+    assert_eq!(rig.peer_gets(theirs).unwrap(), b"", "a FIN, as it has read all");
+}
+
+#[test]
 fn who_hangs_up_and_speaks_on_is_not_listened_to_for_ever() {
     const LONG: Duration = Duration::from_secs(20);
     let mut rig = Rig::new();
