@@ -69,7 +69,7 @@ kinds! {
         LeaveListener = 3,
         /// A connection that has come is accepted.
         Accept = 4,
-        /// It is not, as its listener is gone: somebody else may have it.
+        /// It is not, as its listener is gone: somebody else may have it, with all that was told of it.
         Return = 5,
         /// A connection is to be opened between two [`Ends`].
         Connect = 6,

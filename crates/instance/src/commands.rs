@@ -53,7 +53,7 @@ impl Floor {
                 Ok(())
             }
             Command::Accept => self.accepted(at, number),
-            Command::Return => self.take_back(at, number, bytes, flags & MORE != 0),
+            Command::Return => self.take_back(at, number),
             Command::Connect => self.connect(at, number, parse(bytes)?),
             Command::Send => self.send(at, number, bytes, flags),
             Command::Read => self.read(at, number, extra),
@@ -167,6 +167,9 @@ impl Floor {
     fn read(&mut self, at: usize, number: u32, bytes: u32) -> Result<(), Damaged> {
         let Some(guest) = self.guest(at) else { return Ok(()) };
         let seat = guest.open_seat(number)?;
+        if seat.listener.is_some() {
+            return Err(Damaged("a connection was read that was not accepted"));
+        }
         let left = seat.unread_bytes.checked_sub(bytes);
         seat.unread_bytes = left.ok_or(Damaged("more was read than has come"))?;
         guest.note(number);

@@ -27,8 +27,9 @@ pub(crate) struct Seat {
     pub(crate) unread_bytes: u32,
     /// Octets that another guest had and gave back.
     pub(crate) returned: VecDeque<u8>,
-    /// Octets that this guest gives back.
-    pub(crate) coming_back: VecDeque<u8>,
+    /// Octets that it was told before it has accepted the connection. If it does not, as it leaves or dies, they are for somebody
+    /// else. No more than the window, as it may not have read any.
+    pub(crate) not_accepted: Vec<u8>,
     /// What it was told.
     pub(crate) told_state: State,
     pub(crate) told_end: bool,
@@ -51,7 +52,7 @@ impl Seat {
             allowed: 0,
             unread_bytes: 0,
             returned: VecDeque::new(),
-            coming_back: VecDeque::new(),
+            not_accepted: Vec::new(),
             told_state: state,
             told_end: false,
             told_failure: None,

@@ -16,8 +16,7 @@ use std::time::{Duration, Instant as Clock};
 use serde::Serialize;
 use uncork_stack::{Change, Config, Counters, Event, Instant, Ready, SocketId, State};
 
-use crate::record::{Arrived, Ends, MORE, state_of};
-use crate::ring::MOST_BYTES;
+use crate::record::{Arrived, Ends, state_of};
 use crate::terms::ProgramEnd;
 use crate::{Command, Damaged, Header, News};
 use asking::Heard;
@@ -61,10 +60,9 @@ pub struct Attached {
     listeners: Vec<Listener>,
     /// Of the next listener. None is given twice.
     next_listener: u32,
-    /// Listeners that are gone, as far as is known here: the instance may be sending them connections, and octets
-    /// of those that wait.
+    /// Listeners that are gone, as far as is known here: the instance may be sending them connections.
     leaving: Vec<Listener>,
-    /// Connections that have come to listeners that are gone, with all that has come on them.
+    /// Connections that have come to listeners that are gone.
     unwanted: Vec<u32>,
     /// What there was no room for.
     queue: VecDeque<(Header, Vec<u8>)>,
@@ -351,15 +349,10 @@ impl Attached {
         Ok(())
     }
 
-    /// Nobody accepts it here: somebody else may have it, with all that has come.
+    /// Nobody accepts it here: somebody else may have it. What has come on it the instance has kept.
     fn give_back(&mut self, number: u32) {
-        let Some(mut mirror) = self.seat(number).mirror.take() else { return };
-        let bytes = mirror.incoming.make_contiguous();
-        let last = bytes.len().div_ceil(MOST_BYTES).max(1) - 1;
-        for at in 0..=last {
-            let piece = bytes.chunks(MOST_BYTES).nth(at).unwrap_or_default();
-            let flags = if at < last { MORE } else { 0 };
-            self.order(Command::Return.of_number(number).flagged(flags), piece);
+        if self.seat(number).mirror.take().is_some() {
+            self.command(Command::Return, number, &[]);
         }
     }
 

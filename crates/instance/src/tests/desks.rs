@@ -3,15 +3,15 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use uncork_attach::Attached;
+use uncork_attach::{Attached, Command};
 use uncork_engine::Events;
 use uncork_guardian::Word;
 use uncork_stack::{
-    FastConnect, FastOpen, FastOpenKeys, FastOpenListen, ListenerId, Listening, Shutdown, SocketId,
-    SocketOption, State,
+    ConnectionError, FastConnect, FastOpen, FastOpenKeys, FastOpenListen, ListenerId, Listening,
+    RecvError, Shutdown, SocketId, SocketOption, State,
 };
 
-use super::{OURS, Rig, address, gets, listen};
+use super::{OURS, Rig, address, gets, listen, rude};
 
 const SAME: [u32; 2] = [1000, 1000];
 
@@ -110,6 +110,84 @@ fn what_is_on_its_way_to_who_leaves_comes_back() {
     }
     seen.sort_unstable();
     assert_eq!(seen, b"123");
+}
+
+/// Two connections wait at who dies, one of which he was told octets of, and more has come that he was not.
+fn dies_with_two_waiting(rig: &mut Rig, mut one: Attached) -> [SocketId; 2] {
+    let told = waiting(rig, &mut one, b"one ");
+    let silent = rig.connect();
+    rig.go(&mut [&mut one]);
+    // Until what was said before is acknowledged: nobody answers that.
+    thread::sleep(Duration::from_millis(1));
+    rig.go(&mut [&mut one]);
+    rig.peer_sends(told, b"two");
+    rig.peer.turn(&mut Events::default()).unwrap();
+    drop(one);
+    [told, silent]
+}
+
+/// Both come to him, the one that has said something with all of that, and can be answered.
+fn has_both(rig: &mut Rig, two: &mut Attached, second: ListenerId, theirs: [SocketId; 2]) {
+    rig.go(&mut [two]);
+    assert_eq!(two.accept_waiting(second), 2);
+    let mut said = Vec::new();
+    while let Some(id) = two.accept(second) {
+        said.extend(gets(two, id).unwrap_or_default());
+        assert_eq!(two.send(two.now(), id, b"answer", false), Ok(6));
+    }
+    assert_eq!(said, b"one two");
+    rig.go(&mut [two]);
+    for id in theirs {
+        assert_eq!(rig.peer_gets(id).unwrap(), b"answer");
+    }
+}
+
+#[test]
+fn what_waits_at_who_dies_is_for_others_with_all_that_he_was_told() {
+    let (mut rig, one, mut two, _) = one_listens(SAME);
+    let theirs = dies_with_two_waiting(&mut rig, one);
+    let second = listen(&mut two);
+    two.turn().unwrap();
+    rig.floor.turn().unwrap();
+    has_both(&mut rig, &mut two, second, theirs);
+}
+
+#[test]
+fn what_waits_at_the_last_who_dies_is_for_who_comes_next() {
+    let (mut rig, one, mut two, _) = one_listens(SAME);
+    let theirs = dies_with_two_waiting(&mut rig, one);
+    // Who comes does so when the other one is known to be dead.
+    rig.go(&mut [&mut two]);
+    assert_eq!(rig.floor.guest_count(), 1);
+    let second = listen(&mut two);
+    has_both(&mut rig, &mut two, second, theirs);
+}
+
+#[test]
+fn a_reset_is_known_to_who_has_the_connection_next() {
+    let (mut rig, mut one, mut two, first) = one_listens(SAME);
+    let theirs = waiting(&mut rig, &mut one, b"all");
+    let now = rig.peer.now();
+    rig.peer.stack().abort(now, theirs);
+    rig.go(&mut [&mut one]);
+    assert_eq!(one.accept_waiting(first), 1);
+    drop(one);
+    let second = listen(&mut two);
+    rig.go(&mut [&mut two]);
+    let id = two.accept(second).unwrap();
+    assert_eq!(gets(&mut two, id).unwrap(), b"all");
+    assert_eq!(gets(&mut two, id), Err(RecvError::Failed(ConnectionError::Reset)));
+}
+
+#[test]
+fn what_waits_at_who_has_broken_the_rules_is_kept_for_nobody() {
+    let mut rig = Rig::new();
+    let (mut bad, theirs) = rude(&mut rig);
+    bad.write_anything(Command::Read.of_number(0), &[]);
+    rig.go(&mut []);
+    assert!(rig.guardian.0.borrow().complaints[0].contains("not accepted"));
+    assert_ne!(rig.peer_state(theirs), Some(State::Established));
+    assert_eq!(rig.floor.next_close(), None);
 }
 
 #[test]
@@ -250,7 +328,7 @@ fn who_comes_to_a_place_that_was_left_twice_waits_as_long_as_at_the_second() {
 }
 
 /// Until nothing is kept any more.
-fn pass_time(rig: &Rig) {
+pub(super) fn pass_time(rig: &Rig) {
     let until = rig.floor.next_close().unwrap();
     thread::sleep(until.saturating_duration_since(Instant::now()));
 }
