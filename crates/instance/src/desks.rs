@@ -22,7 +22,8 @@ const QUIET: Duration = Duration::from_millis(500);
 /// handshakes are that have begun (crate guard).
 const KEPT: Duration = Duration::from_millis(1500);
 
-/// Places that are kept at once: more than are left in a second and a half by servers that come and go.
+/// Listeners of the stack's that are kept at once for programs of one user: more than are left in a second and a half by servers
+/// that come and go. For each by itself, or one of them who comes and goes in a loop would have all.
 const KEPT_AT_ONCE: usize = 256;
 
 /// Listeners that one program may have.
@@ -63,7 +64,7 @@ pub(crate) struct Desk {
     pub(crate) fast_open: Option<FastOpen>,
 }
 
-/// What the last member of a place has left.
+/// What the last member of a place has left: one for all who have left it since anything is kept there, if they are the same users'.
 #[derive(Debug)]
 pub(crate) struct Kept {
     spot: Spot,
@@ -255,16 +256,54 @@ impl Floor {
         let over: Vec<_> = self.desks.extract_if(.., |desk| desk.members.is_empty()).collect();
         for Desk { spot, on, users, .. } in over {
             let are_known = users.iter().all(Option::is_some);
-            if !keeps || !are_known || self.kept.len() >= KEPT_AT_ONCE {
+            if keeps && are_known {
+                self.keep(spot, on, users);
+            } else {
                 self.close_all(on);
-                continue;
             }
-            for &(link, id) in &on {
-                self.links[link].stack().leave_listener(id);
-            }
-            let until = Instant::now() + KEPT;
-            self.kept.push(Kept { spot, on, waiting: Vec::new(), users, until, opened: false });
         }
+    }
+
+    /// These listeners of the stack's are kept for others of these users, with what was left there before.
+    fn keep(&mut self, spot: Spot, on: Vec<(usize, ListenerId)>, mut users: Vec<Option<u32>>) {
+        users.sort_unstable();
+        let before = self.kept.iter().position(|kept| kept.spot == spot && kept.users == users);
+        if let Some(before) = before {
+            self.close_idle(before);
+        }
+        if self.most_kept(&users) >= KEPT_AT_ONCE {
+            return self.close_all(on);
+        }
+        for &(link, id) in &on {
+            self.links[link].stack().leave_listener(id);
+        }
+        let until = Instant::now() + KEPT;
+        let mut kept = Kept { spot, on, waiting: Vec::new(), users, until, opened: false };
+        if let Some(before) = before.map(|at| self.kept.remove(at)) {
+            kept.on.extend(before.on);
+            kept.waiting = before.waiting;
+        }
+        // Behind all that are kept for a shorter time.
+        self.kept.push(kept);
+    }
+
+    /// Where somebody has listened again since, and leaves now: listeners that were left before, and to whom nobody has come. What comes
+    /// from now on comes to the last.
+    fn close_idle(&mut self, kept: usize) {
+        let (busy, idle) = std::mem::take(&mut self.kept[kept].on)
+            .into_iter()
+            .partition(|&(link, id)| self.links[link].stack().has_comers(id));
+        self.kept[kept].on = busy;
+        self.close_all(idle);
+    }
+
+    /// How many are kept for that of these users for whom there are most. A place that is on no device counts, too.
+    fn most_kept(&self, users: &[Option<u32>]) -> usize {
+        let of = |user| {
+            let its = self.kept.iter().filter(|kept| kept.users.contains(user));
+            its.map(|kept| kept.on.len().max(1)).sum()
+        };
+        users.iter().map(of).max().unwrap_or_default()
     }
 
     /// Closes what was kept for nobody.

@@ -310,6 +310,7 @@ fn who_comes_to_a_place_that_was_left_twice_waits_as_long_as_at_the_second() {
     let (mut rig, mut one, mut two, first) = one_listens(SAME);
     one.leave_listener(first);
     rig.go(&mut [&mut one]);
+    let of_the_first = rig.floor.next_close().unwrap();
     thread::sleep(Duration::from_millis(100));
     let second = listen(&mut two);
     rig.go(&mut [&mut two]);
@@ -319,12 +320,70 @@ fn who_comes_to_a_place_that_was_left_twice_waits_as_long_as_at_the_second() {
     let mut theirs: Vec<_> = (0..8).map(|_| rig.connect()).collect();
     theirs.push(given_back);
     rig.go(&mut [&mut two]);
-    pass_time(&rig);
+    thread::sleep(of_the_first.saturating_duration_since(Instant::now()));
     rig.go(&mut [&mut two]);
     assert!(rig.floor.next_close().is_some(), "the second is kept still");
     for id in theirs {
         assert_eq!(rig.peer_state(id), Some(State::Established));
     }
+}
+
+/// A program of another user's comes to all of these places and leaves them, one behind the other.
+fn comes_and_goes(rig: &mut Rig, places: impl Iterator<Item = String>) {
+    let mut one = rig.program_of(3, 1001);
+    for place in places {
+        rig.grant(3, &place);
+        let how = Listening { backlog: 16, v6_only: false, shares: true };
+        let listener = one.listen_with(address(&place), how).unwrap();
+        one.leave_listener(listener);
+        one.turn().unwrap();
+        rig.floor.turn().unwrap();
+    }
+}
+
+#[test]
+fn who_comes_and_goes_leaves_others_their_places_to_be_exchanged() {
+    let (mut rig, mut one, mut two, first) = one_listens(SAME);
+    comes_and_goes(&mut rig, (0..400).map(|at| format!("10.0.0.1:{}", 1000 + at)));
+    assert_eq!(rig.floor.kept.len(), 256, "as many as are left at once by who means no harm");
+    let theirs = waiting(&mut rig, &mut one, b"hello");
+    one.leave_listener(first);
+    rig.go(&mut [&mut one]);
+    let second = listen(&mut two);
+    rig.go(&mut [&mut two]);
+    let id = two.accept(second).unwrap();
+    assert_eq!(gets(&mut two, id).unwrap(), b"hello");
+    assert_eq!(rig.peer_state(theirs), Some(State::Established));
+}
+
+#[test]
+fn a_place_that_is_left_again_and_again_is_kept_once_with_all_who_have_come() {
+    let (mut rig, mut one, mut two, first) = one_listens(SAME);
+    // Data is waited for: it is somebody whose handshake is under way.
+    one.set_listener_option(first, SocketOption::DeferAccept(30));
+    rig.go(&mut [&mut one]);
+    let theirs = rig.connect();
+    rig.go(&mut [&mut one]);
+    one.leave_listener(first);
+    rig.go(&mut [&mut one]);
+    for _ in 0..400 {
+        let listener = listen(&mut one);
+        one.leave_listener(listener);
+        one.turn().unwrap();
+        rig.floor.turn().unwrap();
+    }
+    assert_eq!(rig.floor.kept.len(), 1);
+    rig.peer_sends(theirs, b"hello");
+    let second = listen(&mut two);
+    rig.go(&mut [&mut one, &mut two]);
+    let id = two.accept(second).unwrap();
+    assert_eq!(gets(&mut two, id).unwrap(), b"hello");
+    // Nothing is left of the others, or it would be found for each SYN.
+    pass_time(&rig);
+    rig.go(&mut [&mut one, &mut two]);
+    rig.connect();
+    rig.go(&mut [&mut one, &mut two]);
+    assert_eq!(two.accept_waiting(second), 1);
 }
 
 /// Until nothing is kept any more.
