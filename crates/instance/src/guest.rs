@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use serde_json as json;
-use uncork_attach::record::Ends;
+use uncork_attach::record::{Ends, LAST};
 use uncork_attach::{Damaged, Error, Header, InstanceEnd, MOST_BYTES, News, offer};
 use uncork_closing::{ClosedApart, Closing};
 use uncork_stack::{ConnectionError, SocketId, SocketOption, State};
@@ -230,13 +230,13 @@ impl Guest {
         self.tell(header, &json::to_vec(what).unwrap_or_default());
     }
 
-    /// Octets of any number, as several records; the last with `extra` 1.
+    /// Octets of any number, as several records; the last is [`LAST`].
     pub(crate) fn tell_long(&mut self, header: Header, bytes: &[u8]) {
         let last = bytes.len().div_ceil(MOST_BYTES).max(1) - 1;
         let mut pieces = bytes.chunks(MOST_BYTES);
         for at in 0..=last {
             let piece = pieces.next().unwrap_or_default();
-            self.tell(header.and(u32::from(at == last)), piece);
+            self.tell(header.flagged(if at == last { LAST } else { 0 }), piece);
         }
     }
 

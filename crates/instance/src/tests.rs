@@ -543,7 +543,7 @@ fn garbage() -> impl Strategy<Value = (u8, u8, u32, u32, Vec<u8>)> {
         texts.prop_map(|text| text.as_bytes().to_vec()),
         prop::collection::vec(any::<u8>(), 0..2000),
     ];
-    (0_u8..18, any::<u8>(), number, extra, bytes)
+    (0_u8..20, any::<u8>(), number, extra, bytes)
 }
 
 proptest! {

@@ -69,9 +69,11 @@ pub struct Attached {
     events: VecDeque<Event>,
     changes: VecDeque<Change>,
     heard: Heard,
-    /// Connections that were to be given away, and whether they are the instance has not said in time. Nothing is said of them
-    /// before it has: they may be others' by then.
-    doubtful: Vec<u32>,
+    /// The number of the latest question.
+    asked: u32,
+    /// Connections that were to be given away, each with the number of the question, and whether they are the instance has not
+    /// said in time. Nothing is said of them before it has: they may be others' by then.
+    doubtful: Vec<(u32, u32)>,
     /// Room for a record.
     record: Vec<u8>,
     config: Config,
@@ -102,6 +104,7 @@ impl Attached {
             events: VecDeque::new(),
             changes: VecDeque::new(),
             heard: Heard::default(),
+            asked: 0,
             doubtful: Vec::new(),
             record: Vec::new(),
             config: Config::default(),
@@ -280,8 +283,7 @@ impl Attached {
             }
             News::Gone => return self.forget(number),
             News::Info | News::Detached | News::Octets | News::Caught => {
-                self.answered(news, header, bytes);
-                return Ok(());
+                return self.answered(news, header, bytes);
             }
             News::State | News::Room | News::Data | News::End | News::Failed => {}
         }
@@ -408,7 +410,7 @@ impl Attached {
 
     /// Says something, now or when there is room again.
     fn order(&mut self, header: Header, bytes: &[u8]) {
-        let is_doubtful = self.doubtful.contains(&header.number)
+        let is_doubtful = self.is_doubtful(header.number)
             && Command::of(header).is_some_and(Command::is_of_connection);
         if self.failed.is_some() || is_doubtful {
             return;

@@ -254,6 +254,42 @@ fn who_loses_a_connection_that_is_given_away_too_late_keeps_the_others() {
     }
 }
 
+#[test]
+fn who_was_answered_too_late_is_answered_the_next_time() {
+    let mut rig = Rig::new();
+    let mut program = rig.program(1);
+    let (_, ours, theirs) = rig.connection(&mut program);
+    rig.peer_sends(theirs, b"kept");
+    rig.go(&mut [&mut program]);
+    // The instance does not come to it.
+    assert!(program.info(program.now(), ours).is_none());
+    let detached = rig.while_it_asks(|| program.detach(program.now(), ours)).unwrap();
+    assert_eq!(detached.unread(), b"kept");
+    assert_eq!(rig.guardian.0.borrow().given.len(), 1);
+}
+
+#[test]
+fn what_has_come_for_one_connection_is_not_anothers_however_late_it_is_told() {
+    let mut rig = Rig::new();
+    let mut program = rig.program(1);
+    let (listener, first, to_first) = rig.connection(&mut program);
+    let to_second = rig.connect();
+    rig.go(&mut [&mut program]);
+    let second = program.accept(listener).unwrap();
+    rig.go(&mut [&mut program]);
+    let ends = [first, second].map(|id| program.ends(id).unwrap());
+    for id in [first, second] {
+        assert!(rig.while_it_asks(|| program.detach(program.now(), id)).is_some());
+    }
+    rig.peer_sends(to_first, b"to the first");
+    rig.peer_sends(to_second, b"to the second");
+    rig.go(&mut []);
+    // The instance does not come to it.
+    assert!(program.take_caught(ends[0].0, ends[0].1).is_empty());
+    let caught = rig.while_it_asks(|| program.take_caught(ends[1].0, ends[1].1));
+    assert!(matches!(&caught[..], [one] if one.ends_with(b"to the second")));
+}
+
 /// A connection whose close waits until its other end has read all, or for so long.
 fn lingering(long: Duration) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
