@@ -212,7 +212,7 @@ fuzz_target!(|input: &[u8]| {
         let extra = u32::from(extra) << (a % 25);
         match what % 6 {
             0 => play.bad.write(
-                [kind % 18, flags, 0, 0],
+                [kind % 20, flags, 0, 0],
                 number,
                 extra,
                 TEXTS[usize::from(b) % 8].as_bytes(),
@@ -220,7 +220,7 @@ fuzz_target!(|input: &[u8]| {
             1 => {
                 let long = usize::from(b) << (c % 8);
                 play.bad.write(
-                    [kind % 18, flags, 0, 0],
+                    [kind % 20, flags, 0, 0],
                     number,
                     extra,
                     &vec![a; long.min(32 << 10)],
@@ -229,7 +229,7 @@ fuzz_target!(|input: &[u8]| {
             // A word of the head.
             2 => {
                 let value = u64::from_ne_bytes([kind, flags, a, b, c, 0, 0, 0]) >> (extra % 40);
-                play.bad.put(u64::from(what / 6 % 8) * LINE_BYTES, &value.to_ne_bytes());
+                play.bad.put(u64::from(what / 6 % 10) * LINE_BYTES, &value.to_ne_bytes());
             }
             // Somewhere in the rings.
             3 => play.bad.put(

@@ -32,6 +32,8 @@ pub const END_OF_RECORD: u8 = 2;
 pub const UNREAD: u8 = 1;
 /// That it has failed was told to the program's user already.
 pub const TOLD: u8 = 1;
+/// There is no more of an answer.
+pub const LAST: u8 = 1;
 /// Directions of a shutdown.
 pub const SHUT_READ: u8 = 1;
 /// See above.
@@ -69,7 +71,7 @@ kinds! {
         LeaveListener = 3,
         /// A connection that has come is accepted.
         Accept = 4,
-        /// It is not, as its listener is gone: somebody else may have it.
+        /// It is not, as its listener is gone: somebody else may have it, with all that was told of it.
         Return = 5,
         /// A connection is to be opened between two [`Ends`].
         Connect = 6,
@@ -88,7 +90,8 @@ kinds! {
         Abort = 12,
         /// An option, in JSON.
         Option = 13,
-        /// [`News::Info`] is wanted.
+        /// [`News::Info`] is wanted. This question, and those that follow, have a number of their own (`extra`), which is that of
+        /// each record of the answer, too: who has lost his patience may have another question by then.
         AskInfo = 14,
         /// The connection is to be given away: [`News::Detached`] is wanted; [`TOLD`].
         Detach = 15,
@@ -121,17 +124,17 @@ kinds! {
         Failed = 7,
         /// Nothing is left of one that the program had opened.
         Gone = 8,
-        /// What was asked for, in JSON, in several records if it is long; the last has `extra` 1.
+        /// What was asked for, in JSON, in several records if it is long; [`LAST`].
         Info = 9,
         /// The connection was given away: a `Snapshot` in JSON; nothing if it could not be.
         Detached = 10,
-        /// Its octets, in as many records as it takes.
+        /// Its octets, in as many records as it takes; [`LAST`].
         Octets = 11,
         /// A listener has left: behind this nothing comes to it, nor on the connections that wait there, which are
         /// given back now.
         Left = 12,
         /// Segments that have come for a connection that was given away, each behind its length ([`put_segment`]), in several
-        /// records if they are long; the last has `extra` 1.
+        /// records if they are long; [`LAST`].
         Caught = 13,
     }
 }

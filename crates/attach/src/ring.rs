@@ -1,8 +1,9 @@
 //! Records one way: one side writes, the other reads.
 //!
-//! Positions count octets since the beginning and never wrap; each side owns one, and believes the other's only as
-//! far as it can be true. Records are written first and shown later ([`Writer::show`]): what a program writes in
-//! pieces comes to the instance in one go.
+//! Positions count octets since the beginning and never wrap; each side owns its own, and believes the other's only as
+//! far as they can be true. Records are written first and shown later ([`Writer::show`]): what a program writes in
+//! pieces comes to the instance in one go. Who dies in between has said it all the same ([`Reader::read_to_the_end`]): how far
+//! he has written stands in a word of its own, which nobody reads before that, so that it costs a store a record.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
@@ -39,6 +40,11 @@ impl Way {
 
     fn read(self) -> usize {
         self.shown() + 1
+    }
+
+    /// What was written, be it shown or not.
+    fn written(self) -> usize {
+        8 + self as usize
     }
 
     /// Whether its reader sleeps ([`crate::bell`]).
@@ -119,6 +125,7 @@ impl Writer {
         self.put(self.written, &header.octets(long));
         self.put(self.written + HEADER_BYTES as u64, bytes);
         self.written += whole as u64;
+        self.memory.word(self.way.written()).store(self.written, Release);
         Ok(true)
     }
 
@@ -160,11 +167,18 @@ pub struct Reader {
     way: Way,
     read: u64,
     shown: u64,
+    /// The writer is gone.
+    to_the_end: bool,
 }
 
 impl Reader {
     pub(crate) fn new(memory: Arc<Memory>, way: Way) -> Self {
-        Self { memory, way, read: 0, shown: 0 }
+        Self { memory, way, read: 0, shown: 0, to_the_end: false }
+    }
+
+    /// The writer is gone: what he has written and not shown is read, too.
+    pub fn read_to_the_end(&mut self) {
+        self.to_the_end = true;
     }
 
     /// The next record, its octets in `into`; none if there is none.
@@ -200,7 +214,8 @@ impl Reader {
     /// What was written cannot be.
     pub fn has_some(&mut self) -> Result<bool, Damaged> {
         if self.read == self.shown {
-            let shown = self.memory.word(self.way.shown()).load(Acquire);
+            let as_far_as = if self.to_the_end { self.way.written() } else { self.way.shown() };
+            let shown = self.memory.word(as_far_as).load(Acquire);
             if shown < self.shown || shown - self.read > RING_BYTES as u64 {
                 return Err(Damaged("more was written than there is room for"));
             }
@@ -268,6 +283,21 @@ mod tests {
     }
 
     #[test]
+    fn what_was_not_shown_is_read_when_its_writer_is_gone() {
+        let (mut writer, mut reader) = pair();
+        let mut bytes = Vec::new();
+        assert!(writer.write(header(1), b"shown").unwrap());
+        writer.show();
+        assert!(writer.write(header(2), b"last words").unwrap());
+        assert_eq!(reader.next(&mut bytes).unwrap().unwrap().number, 1);
+        assert_eq!(reader.next(&mut bytes), Ok(None));
+        reader.read_to_the_end();
+        assert_eq!(reader.next(&mut bytes).unwrap().unwrap().number, 2);
+        assert_eq!(bytes, b"last words");
+        assert_eq!(reader.next(&mut bytes), Ok(None));
+    }
+
+    #[test]
     fn a_full_ring_takes_nothing_until_it_was_read() {
         let (mut writer, mut reader) = pair();
         let piece = vec![7; MOST_BYTES];
@@ -297,6 +327,8 @@ mod tests {
         assert!(reader.next(&mut bytes).is_err());
         writer.memory.word(Way::News.shown()).store(8, Release);
         assert!(reader.next(&mut bytes).is_err(), "half a header");
+        reader.read_to_the_end();
+        assert!(reader.next(&mut bytes).is_err(), "less was written than shown");
         writer.memory.word(Way::News.read()).store(9, Release);
         while let Ok(true) = writer.write(header(0), &[0; MOST_BYTES]) {}
         assert!(writer.room().is_err(), "what was not shown was read");

@@ -53,14 +53,14 @@ impl Floor {
                 Ok(())
             }
             Command::Accept => self.accepted(at, number),
-            Command::Return => self.take_back(at, number, bytes, flags & MORE != 0),
+            Command::Return => self.take_back(at, number),
             Command::Connect => self.connect(at, number, parse(bytes)?),
             Command::Send => self.send(at, number, bytes, flags),
             Command::Read => self.read(at, number, extra),
             Command::Close => self.close(at, number, flags & UNREAD != 0),
-            Command::AskInfo => self.tell_info(at, number),
-            Command::Detach => self.detach(at, number, flags & TOLD != 0),
-            Command::AskCaught => self.tell_caught(at, number, parse(bytes)?),
+            Command::AskInfo => self.tell_info(at, number, extra),
+            Command::Detach => self.detach(at, (number, extra), flags & TOLD != 0),
+            Command::AskCaught => self.tell_caught(at, (number, extra), parse(bytes)?),
             Command::Shutdown => self.shutdown(at, number, flags),
             Command::BeginClose => self.with(at, number, |link, id| {
                 let now = link.now();
@@ -167,6 +167,9 @@ impl Floor {
     fn read(&mut self, at: usize, number: u32, bytes: u32) -> Result<(), Damaged> {
         let Some(guest) = self.guest(at) else { return Ok(()) };
         let seat = guest.open_seat(number)?;
+        if seat.listener.is_some() {
+            return Err(Damaged("a connection was read that was not accepted"));
+        }
         let left = seat.unread_bytes.checked_sub(bytes);
         seat.unread_bytes = left.ok_or(Damaged("more was read than has come"))?;
         guest.note(number);
@@ -208,7 +211,7 @@ impl Floor {
         Ok(())
     }
 
-    fn tell_info(&mut self, at: usize, number: u32) -> Result<(), Damaged> {
+    fn tell_info(&mut self, at: usize, number: u32, question: u32) -> Result<(), Damaged> {
         let Some(guest) = self.guest(at) else { return Ok(()) };
         let place = guest.open_seat(number)?.at;
         let info = place.and_then(|(link, id)| {
@@ -217,13 +220,19 @@ impl Floor {
         });
         let told = info.map_or_else(Vec::new, |info| json::to_vec(&info).unwrap_or_default());
         if let Some(guest) = self.guest(at) {
-            guest.tell_long(News::Info.of_number(number), &told);
+            guest.tell_long(News::Info.of_number(number).and(question), &told);
         }
         Ok(())
     }
 
     /// A guest wants to give a connection to the kernel.
-    fn detach(&mut self, at: usize, number: u32, is_told: bool) -> Result<(), Damaged> {
+    fn detach(
+        &mut self,
+        at: usize,
+        (number, question): (u32, u32),
+        is_told: bool,
+    ) -> Result<(), Damaged> {
+        let answer = |news: News| news.of_number(number).and(question);
         let Some(guest) = self.guest(at) else { return Ok(()) };
         let program = guest.program;
         let seat = guest.open_seat(number)?;
@@ -241,7 +250,7 @@ impl Floor {
         });
         let Some(guest) = self.guest(at) else { return Ok(()) };
         let Some(detached) = detached else {
-            guest.tell(News::Detached.of_number(number), &[]);
+            guest.tell(answer(News::Detached), &[]);
             return Ok(());
         };
         let seat = guest.open_seat(number)?;
@@ -252,9 +261,9 @@ impl Floor {
         let Some(guest) = self.guest(at) else { return Ok(()) };
         let Snapshot { local, remote, .. } = detached.snapshot;
         guest.remember_given(Ends { local, remote });
-        guest.tell_of(News::Detached.of_number(number), &detached.snapshot);
+        guest.tell_of(answer(News::Detached), &detached.snapshot);
         if !detached.bytes().is_empty() {
-            guest.tell_long(News::Octets.of_number(number), detached.bytes());
+            guest.tell_long(answer(News::Octets), detached.bytes());
         }
         if number.is_multiple_of(2)
             && let Some((link, id)) = place
@@ -266,7 +275,12 @@ impl Floor {
     }
 
     /// The kernel has a connection that a guest has given to it: what came here before it did is to go there, too.
-    fn tell_caught(&mut self, at: usize, number: u32, ends: Ends) -> Result<(), Damaged> {
+    fn tell_caught(
+        &mut self,
+        at: usize,
+        (number, question): (u32, u32),
+        ends: Ends,
+    ) -> Result<(), Damaged> {
         let mut caught = Vec::new();
         // Nobody hears what came for another one's.
         if self.guest(at).is_some_and(|guest| guest.forget_given(ends))
@@ -279,7 +293,7 @@ impl Floor {
             }
         }
         if let Some(guest) = self.guest(at) {
-            guest.tell_long(News::Caught.of_number(number), &caught);
+            guest.tell_long(News::Caught.of_number(number).and(question), &caught);
         }
         Ok(())
     }

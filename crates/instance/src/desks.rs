@@ -1,8 +1,9 @@
 //! Listeners. Programs that listen at one place share one listener of the stack's: a connection goes to the one of
-//! them that has the fewest waiting, and to another one if that leaves without having accepted it. When the last has left,
+//! them that has the fewest waiting, and to another one if that leaves, or dies, without having accepted it. When the last has gone,
 //! what waits, and handshakes that are under way, wait a while for others, who may be about to come: all of a server's
 //! processes may be exchanged at once.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,8 @@ const QUIET: Duration = Duration::from_millis(500);
 /// handshakes are that have begun (crate guard).
 const KEPT: Duration = Duration::from_millis(1500);
 
-/// Places that are kept at once: more than are left in a second and a half by servers that come and go.
+/// Listeners of the stack's that are kept at once for programs of one user: more than are left in a second and a half by servers
+/// that come and go. For each by itself, or one of them who comes and goes in a loop would have all.
 const KEPT_AT_ONCE: usize = 256;
 
 /// Listeners that one program may have.
@@ -62,7 +64,7 @@ pub(crate) struct Desk {
     pub(crate) fast_open: Option<FastOpen>,
 }
 
-/// What the last member of a place has left.
+/// What the last member of a place has left: one for all who have left it since anything is kept there, if they are the same users'.
 #[derive(Debug)]
 pub(crate) struct Kept {
     spot: Spot,
@@ -240,9 +242,10 @@ impl Floor {
         self.remove_members(true, |member| member == (at, number));
     }
 
-    /// A guest is gone: what it has not accepted is for others.
-    pub(crate) fn leave_desks(&mut self, at: usize) {
-        self.remove_members(false, |(guest, _)| guest == at);
+    /// A guest is gone: what it has not accepted is for others, who may be about to come if it `keeps`. One that has died may be
+    /// a worker whose parent has its listener, too, and will listen there or have another worker do so.
+    pub(crate) fn leave_desks(&mut self, at: usize, keeps: bool) {
+        self.remove_members(keeps, |(guest, _)| guest == at);
     }
 
     /// Places whose members are all gone are closed, or kept for others.
@@ -253,16 +256,54 @@ impl Floor {
         let over: Vec<_> = self.desks.extract_if(.., |desk| desk.members.is_empty()).collect();
         for Desk { spot, on, users, .. } in over {
             let are_known = users.iter().all(Option::is_some);
-            if !keeps || !are_known || self.kept.len() >= KEPT_AT_ONCE {
+            if keeps && are_known {
+                self.keep(spot, on, users);
+            } else {
                 self.close_all(on);
-                continue;
             }
-            for &(link, id) in &on {
-                self.links[link].stack().leave_listener(id);
-            }
-            let until = Instant::now() + KEPT;
-            self.kept.push(Kept { spot, on, waiting: Vec::new(), users, until, opened: false });
         }
+    }
+
+    /// These listeners of the stack's are kept for others of these users, with what was left there before.
+    fn keep(&mut self, spot: Spot, on: Vec<(usize, ListenerId)>, mut users: Vec<Option<u32>>) {
+        users.sort_unstable();
+        let before = self.kept.iter().position(|kept| kept.spot == spot && kept.users == users);
+        if let Some(before) = before {
+            self.close_idle(before);
+        }
+        if self.most_kept(&users) >= KEPT_AT_ONCE {
+            return self.close_all(on);
+        }
+        for &(link, id) in &on {
+            self.links[link].stack().leave_listener(id);
+        }
+        let until = Instant::now() + KEPT;
+        let mut kept = Kept { spot, on, waiting: Vec::new(), users, until, opened: false };
+        if let Some(before) = before.map(|at| self.kept.remove(at)) {
+            kept.on.extend(before.on);
+            kept.waiting = before.waiting;
+        }
+        // Behind all that are kept for a shorter time.
+        self.kept.push(kept);
+    }
+
+    /// Where somebody has listened again since, and leaves now: listeners that were left before, and to whom nobody has come. What comes
+    /// from now on comes to the last.
+    fn close_idle(&mut self, kept: usize) {
+        let (busy, idle) = std::mem::take(&mut self.kept[kept].on)
+            .into_iter()
+            .partition(|&(link, id)| self.links[link].stack().has_comers(id));
+        self.kept[kept].on = busy;
+        self.close_all(idle);
+    }
+
+    /// How many are kept for that of these users for whom there are most. A place that is on no device counts, too.
+    fn most_kept(&self, users: &[Option<u32>]) -> usize {
+        let of = |user| {
+            let its = self.kept.iter().filter(|kept| kept.users.contains(user));
+            its.map(|kept| kept.on.len().max(1)).sum()
+        };
+        users.iter().map(of).max().unwrap_or_default()
     }
 
     /// Closes what was kept for nobody.
@@ -404,8 +445,10 @@ impl Floor {
     /// A guest has accepted a connection.
     pub(crate) fn accepted(&mut self, at: usize, number: u32) -> Result<(), Damaged> {
         let Some(guest) = self.guest(at) else { return Ok(()) };
-        let listener = guest.open_seat(number)?.listener.take();
+        let seat = guest.open_seat(number)?;
+        let listener = seat.listener.take();
         let listener = listener.ok_or(Damaged("a connection that was accepted already"))?;
+        seat.not_accepted = Vec::new();
         if let Some(registration) = guest.registration(listener) {
             registration.waiting = registration.waiting.saturating_sub(1);
         }
@@ -413,25 +456,14 @@ impl Floor {
         Ok(())
     }
 
-    /// A guest gives back what it has not accepted, with what has come on it: `bytes`, and `more` of it.
-    pub(crate) fn take_back(
-        &mut self,
-        at: usize,
-        number: u32,
-        bytes: &[u8],
-        more: bool,
-    ) -> Result<(), Damaged> {
+    /// A guest gives back what it has not accepted.
+    pub(crate) fn take_back(&mut self, at: usize, number: u32) -> Result<(), Damaged> {
         let Some(guest) = self.guest(at) else { return Ok(()) };
-        let seat = guest.open_seat(number)?;
-        if seat.listener.is_none() {
+        if guest.open_seat(number)?.listener.is_none() {
             return Err(Damaged("a connection that was accepted already"));
         }
-        let long = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-        let left = seat.unread_bytes.checked_sub(long);
-        seat.unread_bytes = left.ok_or(Damaged("more than has come"))?;
-        seat.coming_back.extend(bytes);
         let user = guest.uid;
-        if !more && let Some(seat) = guest.vacate(number) {
+        if let Some(seat) = guest.vacate(number) {
             self.pass_on(seat, user);
         }
         Ok(())
@@ -441,14 +473,15 @@ impl Floor {
     pub(crate) fn pass_on(&mut self, mut seat: Seat, user: Option<u32>) {
         let Some((link, id)) = seat.at else { return };
         self.links[link].unbind(id);
-        // What others gave back before, and was not told yet, comes behind that.
-        seat.coming_back.append(&mut seat.returned);
-        seat.returned = std::mem::take(&mut seat.coming_back);
+        // What others had before, and it was not told yet, comes behind what it was.
+        let mut returned = VecDeque::from(std::mem::take(&mut seat.not_accepted));
+        returned.append(&mut seat.returned);
+        seat.returned = returned;
         // Whoever has it next was told nothing: neither that he may send, nor that the peer has ended.
         (seat.queued, seat.told_end, seat.allowed) = (false, false, seat.given);
-        // Without what has been on its way to the guest nobody else can go on with it.
-        if seat.unread_bytes > 0 {
-            return self.reset(link, id);
+        seat.unread_bytes = 0;
+        if let Some(error) = seat.told_failure.take() {
+            self.links[link].stack().put_back_error(id, error);
         }
         let local = seat.ends.local;
         let takes = |spot: Spot, users: &[Option<u32>]| spot.takes(local) && users.contains(&user);

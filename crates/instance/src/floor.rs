@@ -392,7 +392,7 @@ impl Floor {
     fn bid_farewell(&mut self, at: usize, resets: bool) {
         let Some(mut guest) = self.guests.get_mut(at).and_then(Option::take) else { return };
         guest.end.hang_up();
-        self.leave_desks(at);
+        self.leave_desks(at, !resets);
         for ends in guest.connections.drain() {
             self.host.disown(ends);
         }

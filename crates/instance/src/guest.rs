@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use serde_json as json;
-use uncork_attach::record::Ends;
+use uncork_attach::record::{Ends, LAST};
 use uncork_attach::{Damaged, Error, Header, InstanceEnd, MOST_BYTES, News, offer};
 use uncork_closing::{ClosedApart, Closing};
 use uncork_stack::{ConnectionError, SocketId, SocketOption, State};
@@ -27,8 +27,9 @@ pub(crate) struct Seat {
     pub(crate) unread_bytes: u32,
     /// Octets that another guest had and gave back.
     pub(crate) returned: VecDeque<u8>,
-    /// Octets that this guest gives back.
-    pub(crate) coming_back: VecDeque<u8>,
+    /// Octets that it was told before it has accepted the connection. If it does not, as it leaves or dies, they are for somebody
+    /// else. No more than the window, as it may not have read any.
+    pub(crate) not_accepted: Vec<u8>,
     /// What it was told.
     pub(crate) told_state: State,
     pub(crate) told_end: bool,
@@ -51,7 +52,7 @@ impl Seat {
             allowed: 0,
             unread_bytes: 0,
             returned: VecDeque::new(),
-            coming_back: VecDeque::new(),
+            not_accepted: Vec::new(),
             told_state: state,
             told_end: false,
             told_failure: None,
@@ -204,10 +205,12 @@ impl Guest {
         }
     }
 
-    /// It is gone: what it was to be told, or would be, is for nobody.
+    /// It is gone: what it was to be told, or would be, is for nobody, and what it has said is all there will be, be it
+    /// that it had not come to show it.
     pub(crate) fn hears_no_more(&mut self) {
         self.is_gone = true;
         self.late.clear();
+        self.end.commands.read_to_the_end();
     }
 
     /// Tells something, now or when there is room.
@@ -227,13 +230,13 @@ impl Guest {
         self.tell(header, &json::to_vec(what).unwrap_or_default());
     }
 
-    /// Octets of any number, as several records; the last with `extra` 1.
+    /// Octets of any number, as several records; the last is [`LAST`].
     pub(crate) fn tell_long(&mut self, header: Header, bytes: &[u8]) {
         let last = bytes.len().div_ceil(MOST_BYTES).max(1) - 1;
         let mut pieces = bytes.chunks(MOST_BYTES);
         for at in 0..=last {
             let piece = pieces.next().unwrap_or_default();
-            self.tell(header.and(u32::from(at == last)), piece);
+            self.tell(header.flagged(if at == last { LAST } else { 0 }), piece);
         }
     }
 

@@ -136,6 +136,9 @@ impl Floor {
                 Ok(bytes) => {
                     told += bytes;
                     seat.unread_bytes += u32::try_from(bytes).unwrap_or(u32::MAX);
+                    if seat.listener.is_some() {
+                        seat.not_accepted.extend(&piece[..bytes]);
+                    }
                     // There is room for it, as was just seen.
                     let _ = guest.end.news.write(News::Data.of_number(number), &piece[..bytes]);
                 }

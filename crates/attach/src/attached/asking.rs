@@ -8,18 +8,28 @@ use uncork_stack::{Detached, Info, Instant, Snapshot, SocketId, State};
 
 use super::Attached;
 use super::mirror::Mirror;
-use crate::record::{Ends, TOLD, UNREAD, next_segment};
+use crate::record::{Ends, LAST, TOLD, UNREAD, next_segment};
 use crate::terms::{PATIENCE, wait};
-use crate::{Command, Header, News};
+use crate::{Command, Damaged, Header, News};
 
 /// The number in questions about a connection that has none any more.
 const NO_NUMBER: u32 = u32::MAX;
 
-/// Answers, as they come.
+/// What is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Question {
+    command: Command,
+    /// The connection.
+    about: u32,
+    /// Which of all.
+    number: u32,
+}
+
+/// The answer to one question, as it comes.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
-    /// The connection whose answer is waited for; others are of who has lost his patience.
-    number: Option<u32>,
+    /// What is waited for the answer to; answers to others are for who has lost his patience.
+    question: Option<Question>,
     bytes: Vec<u8>,
     /// What was given away, and how many octets the instance has of it.
     snapshot: Option<(Snapshot, usize)>,
@@ -29,58 +39,75 @@ pub(super) struct Heard {
 }
 
 impl Heard {
-    fn begin(&mut self, number: u32) {
-        *self = Self { number: Some(number), ..Self::default() };
+    fn take(&mut self, news: News, header: Header, bytes: &[u8]) -> Result<(), Damaged> {
+        let Some(Question { command, about, .. }) = self.question else { return Ok(()) };
+        match (command, news) {
+            (Command::Detach, News::Detached) if header.number == about => {
+                // Nothing, if it was not.
+                self.is_over = bytes.is_empty();
+                if !self.is_over {
+                    self.given_away(bytes)?;
+                }
+            }
+            (Command::Detach, News::Octets) => {
+                self.bytes.extend(bytes);
+                let all = self.snapshot.as_ref().map_or(0, |(_, octets)| *octets);
+                if self.bytes.len() > all {
+                    return Err(Damaged("more octets than a connection has"));
+                }
+                self.is_over = self.bytes.len() == all;
+            }
+            (Command::AskInfo, News::Info) | (Command::AskCaught, News::Caught) => {
+                self.bytes.extend(bytes);
+                self.is_over = header.flags & LAST != 0;
+            }
+            _ => return Err(Damaged("the answer to another question")),
+        }
+        Ok(())
     }
 
-    fn take(&mut self, news: News, header: Header, bytes: &[u8]) {
-        match news {
-            News::Detached => match serde_json::from_slice::<Snapshot>(bytes) {
-                Ok(snapshot) => {
-                    let counts = [
-                        snapshot.unread_bytes,
-                        snapshot.unacknowledged_bytes,
-                        snapshot.unsent_bytes,
-                    ];
-                    let octets = counts.into_iter().map(|count| count as usize).sum();
-                    self.is_over = octets == 0;
-                    self.snapshot = Some((snapshot, octets));
-                }
-                Err(_) => self.is_over = true,
-            },
-            News::Octets => {
-                self.bytes.extend(bytes);
-                self.is_over =
-                    self.snapshot.as_ref().is_some_and(|(_, octets)| self.bytes.len() >= *octets);
-            }
-            _ => {
-                self.bytes.extend(bytes);
-                self.is_over = header.extra == 1;
-            }
-        }
+    fn given_away(&mut self, bytes: &[u8]) -> Result<(), Damaged> {
+        let snapshot: Snapshot =
+            serde_json::from_slice(bytes).map_err(|_| Damaged("no connection"))?;
+        let counts = [snapshot.unread_bytes, snapshot.unacknowledged_bytes, snapshot.unsent_bytes];
+        let octets = counts.into_iter().map(|count| count as usize).sum();
+        self.is_over = octets == 0;
+        self.snapshot = Some((snapshot, octets));
+        Ok(())
     }
 }
 
 impl Attached {
     /// An answer, or a part of one.
-    pub(super) fn answered(&mut self, news: News, header: Header, bytes: &[u8]) {
-        let number = header.number;
+    pub(super) fn answered(
+        &mut self,
+        news: News,
+        header: Header,
+        bytes: &[u8],
+    ) -> Result<(), Damaged> {
+        let Header { number, extra: question, .. } = header;
         if news == News::Detached
-            && let Some(at) = self.doubtful.iter().position(|one| *one == number)
+            && let Some(at) = self.doubtful.iter().position(|one| *one == (number, question))
         {
             self.doubtful.swap_remove(at);
             self.no_longer_doubtful(number, bytes.is_empty());
-            return;
+            return Ok(());
         }
-        if self.heard.number != Some(number) {
-            return;
+        if self.heard.question.is_none_or(|asked| asked.number != question) {
+            return Ok(());
         }
-        self.heard.take(news, header, bytes);
+        self.heard.take(news, header, bytes)?;
         if news == News::Detached && self.heard.snapshot.is_some() {
             // Another connection may have the number from now on.
             self.heard.mirror =
                 self.seats.get_mut(number as usize).and_then(|seat| seat.mirror.take());
         }
+        Ok(())
+    }
+
+    /// Whether this connection may have been given away.
+    pub(super) fn is_doubtful(&self, number: u32) -> bool {
+        self.doubtful.iter().any(|(doubtful, _)| *doubtful == number)
     }
 
     /// What was given away too late is nobody's, and its number may be another one's from now on. What was not is the instance's,
@@ -97,7 +124,7 @@ impl Attached {
     /// Everything about a connection (TCP_INFO), as its instance knows it.
     pub fn info(&mut self, _: Instant, id: SocketId) -> Option<Info> {
         let number = self.number(id)?;
-        let heard = self.ask(Command::AskInfo.of_number(number), &[])?;
+        let heard = self.ask(Command::AskInfo, number, 0, &[])?;
         let mut info: Info = serde_json::from_slice(&heard.bytes).ok()?;
         let readable = self.get(id)?.incoming.len();
         // What has come to the program is no less unread for that.
@@ -105,63 +132,72 @@ impl Attached {
         Some(info)
     }
 
-    /// Gives a connection away, and forgets it (`Stack::detach`).
+    /// Gives a connection away, and forgets it (`Stack::detach`). None if it stays what it is, or is over: who is not answered in time
+    /// has lost it.
     pub fn detach(&mut self, _: Instant, id: SocketId) -> Option<Detached> {
         let number = self.number(id)?;
         let is_told = self
             .mirror_at(number)
             .is_some_and(|mirror| mirror.state == State::Closed && mirror.error.is_none());
-        let ask = Command::Detach.of_number(number).flagged(if is_told { TOLD } else { 0 });
-        let Some(heard) = self.ask(ask, &[]) else {
-            // It may be gone, or about to: nobody here can go on with it.
-            if let Some(mirror) = self.mirror_at(number) {
-                mirror.lose();
-                self.note(number);
-                if !self.doubtful.contains(&number) {
-                    self.doubtful.push(number);
-                }
-            }
+        let Some(heard) = self.ask(Command::Detach, number, if is_told { TOLD } else { 0 }, &[])
+        else {
+            self.doubt(id);
             return None;
         };
         let ((mut snapshot, _), mirror) = heard.snapshot.zip(heard.mirror)?;
         let (front, back) = mirror.incoming.as_slices();
         let unread = u32::try_from(mirror.incoming.len()).ok()?;
-        snapshot.unread_bytes += unread;
+        snapshot.unread_bytes = snapshot.unread_bytes.checked_add(unread)?;
         snapshot.receive_first = snapshot.receive_first.wrapping_sub(unread);
         Detached::new(snapshot, [front, back, &heard.bytes].concat())
+    }
+
+    /// It was not answered whether it has given this connection away.
+    fn doubt(&mut self, id: SocketId) {
+        // It may be gone, or about to: nobody here can go on with it. Of one that is gone, and whose octets have not come, nothing
+        // more is heard.
+        let Some(number) = self.number(id) else { return };
+        if let Some(mirror) = self.mirror_at(number) {
+            mirror.lose();
+            self.note(number);
+        }
+        if !self.is_doubtful(number) {
+            self.doubtful.push((number, self.asked));
+        }
     }
 
     /// What has come for a connection that was given away (`Stack::take_caught`).
     pub fn take_caught(&mut self, local: SocketAddr, remote: SocketAddr) -> Vec<Vec<u8>> {
         // Made of numbers: it can always be written.
         let ends = serde_json::to_vec(&Ends { local, remote }).unwrap_or_default();
-        let heard = self.ask(Command::AskCaught.of_number(NO_NUMBER), &ends).unwrap_or_default();
+        let heard = self.ask(Command::AskCaught, NO_NUMBER, 0, &ends).unwrap_or_default();
         let mut rest = &heard.bytes[..];
         std::iter::from_fn(|| next_segment(&mut rest)).map(<[u8]>::to_vec).collect()
     }
 
     /// Asks, and waits for the answer; none if the instance gives none.
-    fn ask(&mut self, question: Header, what: &[u8]) -> Option<Heard> {
-        let heard = self.ask_and_wait(question, what);
-        // Others sleep, perhaps: what has come for them was taken in here, and so was the ring for it.
-        self.watch_on();
-        heard
-    }
-
-    fn ask_and_wait(&mut self, question: Header, what: &[u8]) -> Option<Heard> {
-        let number = question.number;
-        if number != NO_NUMBER && self.doubtful.contains(&number) {
+    fn ask(&mut self, command: Command, about: u32, flags: u8, what: &[u8]) -> Option<Heard> {
+        if command.is_of_connection() && self.is_doubtful(about) {
             return None;
         }
-        self.heard.begin(number);
-        self.order(question, what);
+        self.asked = self.asked.wrapping_add(1);
+        let question = Some(Question { command, about, number: self.asked });
+        self.heard = Heard { question, ..Heard::default() };
+        self.order(command.of_number(about).flagged(flags).and(self.asked), what);
+        let answered = self.wait_for_answer();
+        let heard = std::mem::take(&mut self.heard);
+        // Others sleep, perhaps: what has come for them was taken in here, and so was the ring for it.
+        self.watch_on();
+        answered.map(|()| heard)
+    }
+
+    fn wait_for_answer(&mut self) -> Option<()> {
         let until = Clock::now() + PATIENCE;
         while !self.heard.is_over {
             // Its error is told by the next turn of everybody's.
             self.turn().ok()?;
             let left = until.saturating_duration_since(Clock::now());
-            if left.is_zero() {
-                self.heard = Heard::default();
+            if left.is_zero() && !self.heard.is_over {
                 return None;
             }
             if !self.heard.is_over {
@@ -171,7 +207,7 @@ impl Attached {
                 self.end.sleeper.was_woken();
             }
         }
-        Some(std::mem::take(&mut self.heard))
+        Some(())
     }
 }
 
@@ -182,15 +218,53 @@ mod tests {
     use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
 
     use super::*;
-    use crate::{accept, offer};
+    use crate::{InstanceEnd, accept, offer};
 
-    #[test]
-    fn who_sleeps_while_another_asks_is_woken_by_what_comes_then() {
+    fn pair() -> (InstanceEnd, Attached) {
         let kind = SocketType::SEQPACKET;
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
-        let mut instance = offer(std::sync::Arc::new(ours)).unwrap();
-        let mut attached = Attached::new(accept(theirs).unwrap());
+        let instance = offer(std::sync::Arc::new(ours)).unwrap();
+        (instance, Attached::new(accept(theirs).unwrap()))
+    }
+
+    /// The number of the question that comes.
+    fn asked(instance: &mut InstanceEnd) -> u32 {
+        loop {
+            if let Some(header) = instance.commands.next(&mut Vec::new()).unwrap() {
+                return header.extra;
+            }
+            thread::yield_now();
+        }
+    }
+
+    /// What becomes of a program that asks what has come for a connection and is answered with this.
+    fn is_told(news: News) -> Option<Damaged> {
+        let (mut instance, mut attached) = pair();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let answer = news.of_number(NO_NUMBER).flagged(LAST);
+                let question = asked(&mut instance);
+                assert!(instance.news.write(answer.and(question), &[]).unwrap());
+                instance.show();
+            });
+            let ends = ["10.0.0.1:80", "10.0.0.2:80"].map(|end| end.parse().unwrap());
+            assert!(attached.take_caught(ends[0], ends[1]).is_empty());
+        });
+        attached.failed
+    }
+
+    #[test]
+    fn who_answers_with_what_was_not_asked_for_is_not_believed() {
+        assert_eq!(is_told(News::Caught), None);
+        for other in [News::Info, News::Detached, News::Octets] {
+            assert_eq!(is_told(other), Some(Damaged("the answer to another question")));
+        }
+    }
+
+    #[test]
+    fn who_sleeps_while_another_asks_is_woken_by_what_comes_then() {
+        let (mut instance, mut attached) = pair();
         let patience = Some(std::time::Duration::ZERO);
         let is_woken = |attached: &Attached| {
             let [bell, control] = attached.end.wakes();
@@ -201,12 +275,8 @@ mod tests {
         assert_eq!(attached.rest().1, None, "it sleeps");
         thread::scope(|scope| {
             scope.spawn(|| {
-                let mut asked = Vec::new();
-                while instance.commands.next(&mut asked).unwrap().is_none() {
-                    thread::yield_now();
-                }
-                let mut answer = News::Caught.of_number(NO_NUMBER);
-                answer.extra = 1;
+                let question = asked(&mut instance);
+                let answer = News::Caught.of_number(NO_NUMBER).flagged(LAST).and(question);
                 assert!(instance.news.write(answer, &[]).unwrap());
                 instance.show();
             });

@@ -2,7 +2,7 @@
 //! by an instance. The operations have the same names and mean the same.
 //!
 //! Nothing here waits, but for [`Attached::info`], [`Attached::detach`] and [`Attached::take_caught`]. What is done is for the instance to see
-//! with the next [`Attached::turn`], so that it comes there in one go.
+//! with the next [`Attached::turn`], so that it comes there in one go; or when the program is dead.
 
 mod asking;
 mod mirror;
@@ -16,8 +16,7 @@ use std::time::{Duration, Instant as Clock};
 use serde::Serialize;
 use uncork_stack::{Change, Config, Counters, Event, Instant, Ready, SocketId, State};
 
-use crate::record::{Arrived, Ends, MORE, state_of};
-use crate::ring::MOST_BYTES;
+use crate::record::{Arrived, Ends, state_of};
 use crate::terms::ProgramEnd;
 use crate::{Command, Damaged, Header, News};
 use asking::Heard;
@@ -61,19 +60,20 @@ pub struct Attached {
     listeners: Vec<Listener>,
     /// Of the next listener. None is given twice.
     next_listener: u32,
-    /// Listeners that are gone, as far as is known here: the instance may be sending them connections, and octets
-    /// of those that wait.
+    /// Listeners that are gone, as far as is known here: the instance may be sending them connections.
     leaving: Vec<Listener>,
-    /// Connections that have come to listeners that are gone, with all that has come on them.
+    /// Connections that have come to listeners that are gone.
     unwanted: Vec<u32>,
     /// What there was no room for.
     queue: VecDeque<(Header, Vec<u8>)>,
     events: VecDeque<Event>,
     changes: VecDeque<Change>,
     heard: Heard,
-    /// Connections that were to be given away, and whether they are the instance has not said in time. Nothing is said of them
-    /// before it has: they may be others' by then.
-    doubtful: Vec<u32>,
+    /// The number of the latest question.
+    asked: u32,
+    /// Connections that were to be given away, each with the number of the question, and whether they are the instance has not
+    /// said in time. Nothing is said of them before it has: they may be others' by then.
+    doubtful: Vec<(u32, u32)>,
     /// Room for a record.
     record: Vec<u8>,
     config: Config,
@@ -104,6 +104,7 @@ impl Attached {
             events: VecDeque::new(),
             changes: VecDeque::new(),
             heard: Heard::default(),
+            asked: 0,
             doubtful: Vec::new(),
             record: Vec::new(),
             config: Config::default(),
@@ -282,8 +283,7 @@ impl Attached {
             }
             News::Gone => return self.forget(number),
             News::Info | News::Detached | News::Octets | News::Caught => {
-                self.answered(news, header, bytes);
-                return Ok(());
+                return self.answered(news, header, bytes);
             }
             News::State | News::Room | News::Data | News::End | News::Failed => {}
         }
@@ -351,15 +351,10 @@ impl Attached {
         Ok(())
     }
 
-    /// Nobody accepts it here: somebody else may have it, with all that has come.
+    /// Nobody accepts it here: somebody else may have it. What has come on it the instance has kept.
     fn give_back(&mut self, number: u32) {
-        let Some(mut mirror) = self.seat(number).mirror.take() else { return };
-        let bytes = mirror.incoming.make_contiguous();
-        let last = bytes.len().div_ceil(MOST_BYTES).max(1) - 1;
-        for at in 0..=last {
-            let piece = bytes.chunks(MOST_BYTES).nth(at).unwrap_or_default();
-            let flags = if at < last { MORE } else { 0 };
-            self.order(Command::Return.of_number(number).flagged(flags), piece);
+        if self.seat(number).mirror.take().is_some() {
+            self.command(Command::Return, number, &[]);
         }
     }
 
@@ -415,16 +410,27 @@ impl Attached {
 
     /// Says something, now or when there is room again.
     fn order(&mut self, header: Header, bytes: &[u8]) {
-        let is_doubtful = self.doubtful.contains(&header.number)
+        let is_doubtful = self.is_doubtful(header.number)
             && Command::of(header).is_some_and(Command::is_of_connection);
         if self.failed.is_some() || is_doubtful {
             return;
         }
+        self.catch_up();
         let written = self.queue.is_empty().then(|| self.end.commands.write(header, bytes));
         match written {
             Some(Ok(true)) => {}
             Some(Err(damaged)) => self.failed = Some(damaged),
             _ => self.queue.push_back((header, bytes.to_vec())),
+        }
+    }
+
+    /// What is in the ring the instance finds there if the program dies before its next turn; what waits for room here is lost with
+    /// it, and is there for no longer than it has to be.
+    fn catch_up(&mut self) {
+        if !self.queue.is_empty()
+            && let Err(damaged) = self.write_queue()
+        {
+            self.failed = Some(damaged);
         }
     }
 

@@ -167,6 +167,7 @@ impl Attached {
 
     /// Octets that a command can have now.
     fn ring_room(&mut self) -> usize {
+        self.catch_up();
         if self.queue.is_empty() { self.end.commands.room().unwrap_or(0) } else { 0 }
     }
 

@@ -3,15 +3,15 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use uncork_attach::Attached;
+use uncork_attach::{Attached, Command};
 use uncork_engine::Events;
 use uncork_guardian::Word;
 use uncork_stack::{
-    FastConnect, FastOpen, FastOpenKeys, FastOpenListen, ListenerId, Listening, Shutdown, SocketId,
-    SocketOption, State,
+    ConnectionError, FastConnect, FastOpen, FastOpenKeys, FastOpenListen, ListenerId, Listening,
+    RecvError, Shutdown, SocketId, SocketOption, State,
 };
 
-use super::{OURS, Rig, address, gets, listen};
+use super::{OURS, Rig, address, gets, listen, rude};
 
 const SAME: [u32; 2] = [1000, 1000];
 
@@ -110,6 +110,84 @@ fn what_is_on_its_way_to_who_leaves_comes_back() {
     }
     seen.sort_unstable();
     assert_eq!(seen, b"123");
+}
+
+/// Two connections wait at who dies, one of which he was told octets of, and more has come that he was not.
+fn dies_with_two_waiting(rig: &mut Rig, mut one: Attached) -> [SocketId; 2] {
+    let told = waiting(rig, &mut one, b"one ");
+    let silent = rig.connect();
+    rig.go(&mut [&mut one]);
+    // Until what was said before is acknowledged: nobody answers that.
+    thread::sleep(Duration::from_millis(1));
+    rig.go(&mut [&mut one]);
+    rig.peer_sends(told, b"two");
+    rig.peer.turn(&mut Events::default()).unwrap();
+    drop(one);
+    [told, silent]
+}
+
+/// Both come to him, the one that has said something with all of that, and can be answered.
+fn has_both(rig: &mut Rig, two: &mut Attached, second: ListenerId, theirs: [SocketId; 2]) {
+    rig.go(&mut [two]);
+    assert_eq!(two.accept_waiting(second), 2);
+    let mut said = Vec::new();
+    while let Some(id) = two.accept(second) {
+        said.extend(gets(two, id).unwrap_or_default());
+        assert_eq!(two.send(two.now(), id, b"answer", false), Ok(6));
+    }
+    assert_eq!(said, b"one two");
+    rig.go(&mut [two]);
+    for id in theirs {
+        assert_eq!(rig.peer_gets(id).unwrap(), b"answer");
+    }
+}
+
+#[test]
+fn what_waits_at_who_dies_is_for_others_with_all_that_he_was_told() {
+    let (mut rig, one, mut two, _) = one_listens(SAME);
+    let theirs = dies_with_two_waiting(&mut rig, one);
+    let second = listen(&mut two);
+    two.turn().unwrap();
+    rig.floor.turn().unwrap();
+    has_both(&mut rig, &mut two, second, theirs);
+}
+
+#[test]
+fn what_waits_at_the_last_who_dies_is_for_who_comes_next() {
+    let (mut rig, one, mut two, _) = one_listens(SAME);
+    let theirs = dies_with_two_waiting(&mut rig, one);
+    // Who comes does so when the other one is known to be dead.
+    rig.go(&mut [&mut two]);
+    assert_eq!(rig.floor.guest_count(), 1);
+    let second = listen(&mut two);
+    has_both(&mut rig, &mut two, second, theirs);
+}
+
+#[test]
+fn a_reset_is_known_to_who_has_the_connection_next() {
+    let (mut rig, mut one, mut two, first) = one_listens(SAME);
+    let theirs = waiting(&mut rig, &mut one, b"all");
+    let now = rig.peer.now();
+    rig.peer.stack().abort(now, theirs);
+    rig.go(&mut [&mut one]);
+    assert_eq!(one.accept_waiting(first), 1);
+    drop(one);
+    let second = listen(&mut two);
+    rig.go(&mut [&mut two]);
+    let id = two.accept(second).unwrap();
+    assert_eq!(gets(&mut two, id).unwrap(), b"all");
+    assert_eq!(gets(&mut two, id), Err(RecvError::Failed(ConnectionError::Reset)));
+}
+
+#[test]
+fn what_waits_at_who_has_broken_the_rules_is_kept_for_nobody() {
+    let mut rig = Rig::new();
+    let (mut bad, theirs) = rude(&mut rig);
+    bad.write_anything(Command::Read.of_number(0), &[]);
+    rig.go(&mut []);
+    assert!(rig.guardian.0.borrow().complaints[0].contains("not accepted"));
+    assert_ne!(rig.peer_state(theirs), Some(State::Established));
+    assert_eq!(rig.floor.next_close(), None);
 }
 
 #[test]
@@ -232,6 +310,7 @@ fn who_comes_to_a_place_that_was_left_twice_waits_as_long_as_at_the_second() {
     let (mut rig, mut one, mut two, first) = one_listens(SAME);
     one.leave_listener(first);
     rig.go(&mut [&mut one]);
+    let of_the_first = rig.floor.next_close().unwrap();
     thread::sleep(Duration::from_millis(100));
     let second = listen(&mut two);
     rig.go(&mut [&mut two]);
@@ -241,7 +320,7 @@ fn who_comes_to_a_place_that_was_left_twice_waits_as_long_as_at_the_second() {
     let mut theirs: Vec<_> = (0..8).map(|_| rig.connect()).collect();
     theirs.push(given_back);
     rig.go(&mut [&mut two]);
-    pass_time(&rig);
+    thread::sleep(of_the_first.saturating_duration_since(Instant::now()));
     rig.go(&mut [&mut two]);
     assert!(rig.floor.next_close().is_some(), "the second is kept still");
     for id in theirs {
@@ -249,8 +328,67 @@ fn who_comes_to_a_place_that_was_left_twice_waits_as_long_as_at_the_second() {
     }
 }
 
+/// A program of another user's comes to all of these places and leaves them, one behind the other.
+fn comes_and_goes(rig: &mut Rig, places: impl Iterator<Item = String>) {
+    let mut one = rig.program_of(3, 1001);
+    for place in places {
+        rig.grant(3, &place);
+        let how = Listening { backlog: 16, v6_only: false, shares: true };
+        let listener = one.listen_with(address(&place), how).unwrap();
+        one.leave_listener(listener);
+        one.turn().unwrap();
+        rig.floor.turn().unwrap();
+    }
+}
+
+#[test]
+fn who_comes_and_goes_leaves_others_their_places_to_be_exchanged() {
+    let (mut rig, mut one, mut two, first) = one_listens(SAME);
+    comes_and_goes(&mut rig, (0..400).map(|at| format!("10.0.0.1:{}", 1000 + at)));
+    // Fewer where all that takes longer than they are kept.
+    assert!(rig.floor.kept.len() <= 256, "{} places are kept", rig.floor.kept.len());
+    let theirs = waiting(&mut rig, &mut one, b"hello");
+    one.leave_listener(first);
+    rig.go(&mut [&mut one]);
+    let second = listen(&mut two);
+    rig.go(&mut [&mut two]);
+    let id = two.accept(second).unwrap();
+    assert_eq!(gets(&mut two, id).unwrap(), b"hello");
+    assert_eq!(rig.peer_state(theirs), Some(State::Established));
+}
+
+#[test]
+fn a_place_that_is_left_again_and_again_is_kept_once_with_all_who_have_come() {
+    let (mut rig, mut one, mut two, first) = one_listens(SAME);
+    // Data is waited for: it is somebody whose handshake is under way.
+    one.set_listener_option(first, SocketOption::DeferAccept(30));
+    rig.go(&mut [&mut one]);
+    let theirs = rig.connect();
+    rig.go(&mut [&mut one]);
+    one.leave_listener(first);
+    rig.go(&mut [&mut one]);
+    for _ in 0..400 {
+        let listener = listen(&mut one);
+        one.leave_listener(listener);
+        one.turn().unwrap();
+        rig.floor.turn().unwrap();
+    }
+    assert_eq!(rig.floor.kept.len(), 1);
+    rig.peer_sends(theirs, b"hello");
+    let second = listen(&mut two);
+    rig.go(&mut [&mut one, &mut two]);
+    let id = two.accept(second).unwrap();
+    assert_eq!(gets(&mut two, id).unwrap(), b"hello");
+    // Nothing is left of the others, or it would be found for each SYN.
+    pass_time(&rig);
+    rig.go(&mut [&mut one, &mut two]);
+    rig.connect();
+    rig.go(&mut [&mut one, &mut two]);
+    assert_eq!(two.accept_waiting(second), 1);
+}
+
 /// Until nothing is kept any more.
-fn pass_time(rig: &Rig) {
+pub(super) fn pass_time(rig: &Rig) {
     let until = rig.floor.next_close().unwrap();
     thread::sleep(until.saturating_duration_since(Instant::now()));
 }

@@ -126,6 +126,56 @@ fn what_a_program_that_was_behind_has_said_last_is_done() {
 }
 
 #[test]
+fn what_a_program_has_said_right_before_it_is_killed_is_done() {
+    let all = pattern(300_000);
+    let mut rig = Rig::new();
+    let mut program = rig.program(1);
+    let (listener, ours, theirs) = rig.connection(&mut program);
+    let asks = rig.connect();
+    rig.go(&mut [&mut program]);
+    let asked = program.accept(listener).unwrap();
+    rig.peer_sends(asks, b"question");
+    rig.go(&mut [&mut program]);
+    // From here on it has no turn. What it reads it has not left unread.
+    assert_eq!(gets(&mut program, asked).unwrap(), b"question");
+    assert_eq!(program.send(program.now(), asked, b"answer", false), Ok(6));
+    let sent = program.send(program.now(), ours, &all, false).unwrap();
+    assert!(sent > MOST_BYTES, "several records: {sent}");
+    program.close(program.now(), ours);
+    drop(program);
+    let mut came = Vec::new();
+    for _ in 0..100 {
+        rig.go(&mut []);
+        match rig.peer_gets(theirs) {
+            Ok(bytes) if bytes.is_empty() => break,
+            got => came.extend(got.unwrap_or_default()),
+        }
+    }
+    assert!(came == all[..sent], "{} of {sent}", came.len());
+    assert_eq!(rig.peer_gets(asks).unwrap(), b"answer");
+    assert_eq!(rig.peer_gets(asks).unwrap(), b"", "a FIN");
+}
+
+#[test]
+fn what_had_found_no_room_is_said_before_anything_else_when_there_is_some() {
+    let mut rig = Rig::new();
+    let mut program = rig.program(1);
+    let (_, ours, theirs) = rig.connection(&mut program);
+    rig.peer_sends(theirs, b"question");
+    rig.go(&mut [&mut program]);
+    while program.send(program.now(), ours, b"x", false).is_ok() {}
+    assert_eq!(gets(&mut program, ours).unwrap(), b"question");
+    program.turn().unwrap();
+    while rig.floor.turn().unwrap() {}
+    // It is killed before it has a turn, too.
+    assert_eq!(program.send(program.now(), ours, b"y", false), Ok(1));
+    drop(program);
+    rig.go(&mut []);
+    assert!(rig.peer_gets(theirs).unwrap().ends_with(b"xxy"));
+    assert_eq!(rig.peer_gets(theirs).unwrap(), b"", "a FIN, as it has read all");
+}
+
+#[test]
 fn who_hangs_up_and_speaks_on_is_not_listened_to_for_ever() {
     const LONG: Duration = Duration::from_secs(20);
     let mut rig = Rig::new();
@@ -202,6 +252,42 @@ fn who_loses_a_connection_that_is_given_away_too_late_keeps_the_others() {
         assert_eq!(rig.peer_gets(theirs).unwrap(), b"still there");
         assert_eq!(rig.floor.guest_count(), 1);
     }
+}
+
+#[test]
+fn who_was_answered_too_late_is_answered_the_next_time() {
+    let mut rig = Rig::new();
+    let mut program = rig.program(1);
+    let (_, ours, theirs) = rig.connection(&mut program);
+    rig.peer_sends(theirs, b"kept");
+    rig.go(&mut [&mut program]);
+    // The instance does not come to it.
+    assert!(program.info(program.now(), ours).is_none());
+    let detached = rig.while_it_asks(|| program.detach(program.now(), ours)).unwrap();
+    assert_eq!(detached.unread(), b"kept");
+    assert_eq!(rig.guardian.0.borrow().given.len(), 1);
+}
+
+#[test]
+fn what_has_come_for_one_connection_is_not_anothers_however_late_it_is_told() {
+    let mut rig = Rig::new();
+    let mut program = rig.program(1);
+    let (listener, first, to_first) = rig.connection(&mut program);
+    let to_second = rig.connect();
+    rig.go(&mut [&mut program]);
+    let second = program.accept(listener).unwrap();
+    rig.go(&mut [&mut program]);
+    let ends = [first, second].map(|id| program.ends(id).unwrap());
+    for id in [first, second] {
+        assert!(rig.while_it_asks(|| program.detach(program.now(), id)).is_some());
+    }
+    rig.peer_sends(to_first, b"to the first");
+    rig.peer_sends(to_second, b"to the second");
+    rig.go(&mut []);
+    // The instance does not come to it.
+    assert!(program.take_caught(ends[0].0, ends[0].1).is_empty());
+    let caught = rig.while_it_asks(|| program.take_caught(ends[1].0, ends[1].1));
+    assert!(matches!(&caught[..], [one] if one.ends_with(b"to the second")));
 }
 
 /// A connection whose close waits until its other end has read all, or for so long.

@@ -91,6 +91,12 @@ impl Stack {
         self.awaits_cookies(now) || !self.under_way(listener).is_empty()
     }
 
+    /// Whether somebody has come to this listener and was not accepted, be it that his handshake is under way. Who brings a cookie comes
+    /// to whoever listens there then.
+    pub fn has_comers(&mut self, listener: ListenerId) -> bool {
+        self.listeners.get(listener).is_some_and(|one| one.handshakes > 0 || one.waiting() > 0)
+    }
+
     /// Connections that have come to a listener and were not accepted.
     fn under_way(&self, listener: ListenerId) -> Vec<u32> {
         let all = self.connections.iter();
