@@ -333,7 +333,8 @@ impl Connection {
     #[inline(always)]
     pub(super) fn after_read(&mut self, cx: &Context) {
         if self.options.receive_buffer_bytes.is_none() {
-            let round_trip = self.rtt.smoothed().unwrap_or_default();
+            // What an ACK of ours has taken tells nothing: who only receives knows it of the handshake alone.
+            let round_trip = self.receiver.round_trip.known();
             let most = cx.config.receive_buffer_bytes.1;
             self.receiver.tune(cx.now, round_trip, self.ack.segment_bytes(), most);
         }
