@@ -201,7 +201,10 @@ impl Connection {
         if ack.before(sender.una) {
             return false;
         }
-        let newer = segment.seq.after(sender.window_seq)
+        // One that acknowledges what no other has is, wherever it begins: a segment that is sent again says what holds now
+        // (tcp_may_update_window).
+        let newer = ack.after(sender.una)
+            || segment.seq.after(sender.window_seq)
             || segment.seq == sender.window_seq && !ack.before(sender.window_ack);
         if !newer {
             return false;
