@@ -123,10 +123,11 @@ impl Connection {
             self.challenge(cx);
             return;
         }
+        // Where both have opened at once the peer has answered, and is not said to have refused: so Linux has it (tcp_reset),
+        // and programs know it so, while RFC 9293 §3.10.7.4 would tell an active opener of a refusal.
         let error = match self.state {
             // Nobody has been told of it yet, or everybody has closed.
             State::TimeWait => None,
-            State::SynReceived if self.listener.is_none() => Some(ConnectionError::Refused),
             State::CloseWait => Some(ConnectionError::Broken),
             _ => Some(ConnectionError::Reset),
         };
