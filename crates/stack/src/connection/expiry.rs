@@ -307,8 +307,10 @@ impl Connection {
     fn on_keep_alive(&mut self, cx: &mut Context) {
         let Some(keep_alive) = self.options.keep_alive.as_deref().copied() else { return };
         let silence = cx.now.since(self.counts.last_heard);
-        // What is in flight has its own timer, and whoever speaks is alive.
-        if silence < keep_alive.idle || !self.sender.flight.is_empty() {
+        // What is in flight, or waits for a window, has its own timer (tcp_keepalive_timer), and whoever speaks is alive.
+        let sender = &self.sender;
+        let waits = !sender.flight.is_empty() || sender.unsent_bytes() > 0 || sender.owes_fin();
+        if silence < keep_alive.idle || waits {
             self.counts.unanswered = 0;
             let deadline = self.counts.last_heard + keep_alive.idle;
             let deadline = if deadline > cx.now { deadline } else { cx.now + keep_alive.idle };
