@@ -22,7 +22,7 @@ use crate::ring::{RING_BYTES, Reader, Way, Writer};
 /// How long the other side is waited for.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 /// Changes with the meaning of what is shared.
-const VERSION: u32 = 7;
+const VERSION: u32 = 8;
 const MEMORY_BYTES: usize = 2 * RING_BYTES;
 
 /// Why there is no attachment.

@@ -43,6 +43,9 @@ pub enum ConnectionError {
     /// The peer's host has no TCP.
     #[error("the peer's host has no TCP")]
     NoProtocol,
+    /// A router, or that host, could make nothing of the headers.
+    #[error("a header was not understood on the way to the peer")]
+    Protocol,
 }
 
 /// Why nothing was taken to be sent.
