@@ -4,15 +4,18 @@
 mod common;
 
 use std::net::{Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use common::{Lab, OURS, PEER, PEER_PORT};
 use uncork_packet::{Capabilities, Instant, Medium, Received};
-use uncork_stack::{Config, ConnectionError, Mac, SocketId, Stack, State};
+use uncork_stack::{Config, ConnectionError, KeepAlive, Mac, SocketId, SocketOption, Stack, State};
 use uncork_wire::{Protocol, icmpv4, icmpv6, ipv4, ipv6};
 
 const OUR_V6: &str = "fd00::1";
 const PEER_V6: &str = "fd00::2";
 const ROUTER_V6: &str = "fd00::9";
+/// There is no way to the host.
+const HOST: icmpv4::Message = icmpv4::Message::Unreachable { code: 1, next_hop_mtu: 0 };
 
 fn peer() -> SocketAddr {
     SocketAddr::new(PEER.parse().unwrap(), PEER_PORT)
@@ -102,5 +105,130 @@ fn a_packet_that_a_router_throws_away_ends_a_connection_that_is_opened() {
         let (mut stack, socket, syn, now) = connecting_over_ipv6();
         complain_over_ipv6((&mut stack, now), message, &syn);
         assert_eq!(stack.take_error(socket), Some(error), "{message:?}");
+    }
+}
+
+/// What a connection says that is given up in this way, if this happens to it before.
+fn end_of(
+    option: Option<SocketOption>,
+    before: impl FnOnce(&mut Lab, SocketId),
+) -> Option<ConnectionError> {
+    let mut lab = Lab::new(Config { data_retries: 3, ..Config::default() });
+    let socket = lab.accepted("mss 1000");
+    if let Some(option) = option {
+        assert!(lab.stack.set_option(lab.now, socket, option));
+    }
+    before(&mut lab, socket);
+    for _ in 0..100 {
+        lab.wait(1000);
+        lab.take();
+        if lab.state(socket) == State::Closed {
+            return lab.stack.take_error(socket);
+        }
+    }
+    None
+}
+
+#[test]
+fn who_is_given_up_says_what_was_said_of_the_way_last() {
+    // tcp_write_err: sk_err_soft, or ETIMEDOUT.
+    let timed_out = Some(ConnectionError::TimedOut);
+    let unreachable = Some(ConnectionError::Unreachable);
+    let write = |lab: &mut Lab, socket| {
+        lab.write(socket, 100);
+        lab.take();
+    };
+    assert_eq!(end_of(None, write), timed_out);
+    let said = |lab: &mut Lab, socket| {
+        write(lab, socket);
+        complain(lab, icmpv4::Message::Unreachable { code: 0, next_hop_mtu: 0 }, 1);
+        complain(lab, HOST, 1);
+    };
+    assert_eq!(end_of(None, said), unreachable);
+    let user_timeout = SocketOption::UserTimeout(Some(Duration::from_secs(2)));
+    assert_eq!(end_of(Some(user_timeout), said), unreachable);
+    // The way was there again.
+    let and_then_not = |lab: &mut Lab, socket| {
+        said(lab, socket);
+        lab.send(". 1:1(0) ack 51 win 65535");
+    };
+    assert_eq!(end_of(None, and_then_not), timed_out);
+    // It was said of something else.
+    let of_others = |lab: &mut Lab, socket| {
+        write(lab, socket);
+        complain(lab, HOST, 102);
+        complain(lab, HOST, 0);
+    };
+    assert_eq!(end_of(None, of_others), timed_out);
+    // An ACK of ours has not arrived, nor have the probes behind it.
+    let heard = |lab: &mut Lab, _| {
+        lab.send("P. 1:101(100) ack 1 win 65535");
+        lab.wait(100);
+        assert_eq!(lab.take().len(), 1);
+        complain(lab, HOST, 1);
+    };
+    let each = Duration::from_secs(1);
+    let keep_alive = KeepAlive { idle: each, interval: each, probes: 2 };
+    assert_eq!(end_of(Some(SocketOption::KeepAlive(Some(keep_alive))), heard), unreachable);
+    // A shut window.
+    let shut = |lab: &mut Lab, socket| {
+        lab.send("P. 1:101(100) ack 1 win 0");
+        lab.wait(100);
+        lab.take();
+        complain(lab, HOST, 1);
+        write(lab, socket);
+    };
+    assert_eq!(end_of(None, shut), unreachable);
+}
+
+#[test]
+fn what_was_lost_to_a_way_that_is_not_there_is_no_reason_to_try_seldom() {
+    // RFC 6069.
+    let gaps = |message: Option<icmpv4::Message>, seq: u32| {
+        let mut lab = Lab::new(Config::default());
+        let socket = lab.accepted("mss 1000");
+        lab.write(socket, 2000);
+        lab.take();
+        let mut gaps = Vec::new();
+        for _ in 0..5 {
+            let (millis, out) = lab.until_something();
+            assert_eq!(out, [". 1:1001(1000) ack 1"]);
+            gaps.push(millis.round());
+            message.into_iter().for_each(|message| complain(&mut lab, message, seq));
+        }
+        gaps
+    };
+    let doubled = [210.0, 420.0, 840.0, 1680.0, 3360.0];
+    let network = icmpv4::Message::Unreachable { code: 0, next_hop_mtu: 0 };
+    let port = icmpv4::Message::Unreachable { code: 3, next_hop_mtu: 0 };
+    assert_eq!(gaps(None, 1), doubled);
+    assert_eq!(gaps(Some(HOST), 1), [210.0; 5]);
+    assert_eq!(gaps(Some(network), 1), [210.0; 5]);
+    assert_eq!(gaps(Some(port), 1), doubled);
+    // Of what is not first nobody knows how often it was sent.
+    assert_eq!(gaps(Some(HOST), 1001), doubled);
+}
+
+#[test]
+fn who_tries_often_for_that_is_not_given_up_sooner() {
+    // As long as three repetitions take: one, two, four and eight times the timeout of 210 ms.
+    let whole = Duration::from_millis(15 * 210);
+    for complains in [false, true] {
+        let mut lab = Lab::new(Config { data_retries: 3, ..Config::default() });
+        let socket = lab.accepted("mss 1000");
+        lab.write(socket, 100);
+        lab.take();
+        let began = lab.now;
+        let mut tries = 0;
+        while lab.state(socket) != State::Closed {
+            lab.wait(1);
+            tries += lab.take().len();
+            if complains {
+                complain(&mut lab, HOST, 1);
+            }
+        }
+        let took = lab.now.since(began);
+        assert!((whole..whole + Duration::from_millis(300)).contains(&took), "{took:?}");
+        assert_eq!(tries, if complains { 14 } else { 3 });
     }
 }

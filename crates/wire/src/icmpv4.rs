@@ -26,6 +26,8 @@ pub enum Message {
     Other(u8, u8),
 }
 
+/// Destination unreachable: the host; with a lower code, its network.
+pub const HOST_UNREACHABLE: u8 = 1;
 /// Destination unreachable: the port.
 pub const PORT_UNREACHABLE: u8 = 3;
 /// Destination unreachable: fragmentation needed, and DF set.

@@ -47,8 +47,23 @@ pub(crate) struct Incoming<'a> {
 pub(crate) enum Complaint {
     /// It is longer than this next hop takes.
     TooBig(u32),
-    /// It cannot be delivered, which means this to a connection that is being opened.
-    Undeliverable(ConnectionError),
+    /// It cannot be delivered.
+    Undeliverable(Undelivered),
+}
+
+/// Why a packet was not delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Undelivered {
+    /// What that means to a connection that is being opened, or will be given up.
+    pub(crate) error: ConnectionError,
+    /// There is no way just now (RFC 6069 §3).
+    pub(crate) is_cut_off: bool,
+}
+
+impl Complaint {
+    fn undeliverable(error: ConnectionError) -> Self {
+        Self::Undeliverable(Undelivered { error, is_cut_off: false })
+    }
 }
 
 /// What a message about a packet means, if it is an error (tcp_v4_err).
@@ -59,11 +74,14 @@ fn complaint_v4(message: icmpv4::Message) -> Option<Complaint> {
             Complaint::TooBig(next_hop_mtu.into())
         }
         Message::Unreachable { code, .. } if code <= icmpv4::LAST_UNREACHABLE => {
-            Complaint::Undeliverable(unreachable_v4(code))
+            Complaint::Undeliverable(Undelivered {
+                error: unreachable_v4(code),
+                is_cut_off: code <= icmpv4::HOST_UNREACHABLE,
+            })
         }
-        Message::TimeExceeded(_) => Complaint::Undeliverable(ConnectionError::Unreachable),
+        Message::TimeExceeded(_) => Complaint::undeliverable(ConnectionError::Unreachable),
         Message::Other(icmpv4::PARAMETER_PROBLEM, _) => {
-            Complaint::Undeliverable(ConnectionError::Protocol)
+            Complaint::undeliverable(ConnectionError::Protocol)
         }
         _ => return None,
     })
@@ -74,10 +92,13 @@ fn complaint_v6(message: icmpv6::Message) -> Option<Complaint> {
     use icmpv6::Message;
     Some(match message {
         Message::PacketTooBig(mtu) => Complaint::TooBig(mtu),
-        Message::Unreachable(code) => Complaint::Undeliverable(unreachable_v6(code)),
-        Message::TimeExceeded(_) => Complaint::Undeliverable(ConnectionError::Unreachable),
+        Message::Unreachable(code) => Complaint::Undeliverable(Undelivered {
+            error: unreachable_v6(code),
+            is_cut_off: code == icmpv6::NO_ROUTE,
+        }),
+        Message::TimeExceeded(_) => Complaint::undeliverable(ConnectionError::Unreachable),
         Message::Other(icmpv6::PARAMETER_PROBLEM, _) => {
-            Complaint::Undeliverable(ConnectionError::Protocol)
+            Complaint::undeliverable(ConnectionError::Protocol)
         }
         _ => return None,
     })

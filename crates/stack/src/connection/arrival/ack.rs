@@ -59,6 +59,10 @@ impl Connection {
             self.challenge(cx);
             return Err(Outcome::Done);
         }
+        if !ack.before(self.sender.una) {
+            // The way is there (tcp_ack).
+            self.user.soft_error = None;
+        }
         self.note_timestamp(cx, segment);
         let news = self.learn(cx, segment, ack);
         if news.progress {
