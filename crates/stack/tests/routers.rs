@@ -232,3 +232,43 @@ fn who_tries_often_for_that_is_not_given_up_sooner() {
         assert_eq!(tries, if complains { 14 } else { 3 });
     }
 }
+
+#[test]
+fn packets_of_a_path_that_is_too_narrow_for_the_smallest_may_be_cut() {
+    // __ip_rt_update_pmtu locks the MTU of such a route.
+    let needs = |next_hop_mtu| icmpv4::Message::Unreachable {
+        code: icmpv4::FRAGMENTATION_NEEDED,
+        next_hop_mtu,
+    };
+    let mut lab = Lab::new(Config { pacing: false, ..Config::default() });
+    let socket = lab.accepted("mss 1460");
+    lab.write(socket, 1460);
+    lab.take();
+    complain(&mut lab, needs(552), 1);
+    assert_eq!(
+        lab.take(),
+        [". 1:513(512) ack 1", ". 513:1025(512) ack 1", "P. 1025:1461(436) ack 1"]
+    );
+    assert_eq!(lab.last_id, None);
+    complain(&mut lab, needs(400), 1);
+    let mut ids = Vec::new();
+    lab.wait(10);
+    lab.send(". 1:1(0) ack 1461 win 65535");
+    lab.write(socket, 1536);
+    while lab.take_one().is_some() {
+        ids.push(lab.last_id.unwrap());
+    }
+    assert_eq!(ids.len(), 3);
+    assert!(ids.windows(2).all(|pair| pair[1] == pair[0].wrapping_add(1)), "{ids:?}");
+    assert_eq!(lab.stack.info(lab.now, socket).unwrap().path_mtu, 552);
+}
+
+#[test]
+fn no_path_of_ipv6_is_narrower_than_it_may_be() {
+    // RFC 8201 §4: such a message is discarded, and makes no segments smaller.
+    let (mut stack, socket, syn, now) = connecting_over_ipv6();
+    for (told, known) in [(1000, 1500), (1279, 1500), (1400, 1400), (1280, 1280)] {
+        complain_over_ipv6((&mut stack, now), icmpv6::Message::PacketTooBig(told), &syn);
+        assert_eq!(stack.info(now, socket).unwrap().path_mtu, known, "{told}");
+    }
+}

@@ -20,6 +20,8 @@ pub(crate) struct Path {
     pub(crate) neighbour: Option<NeighbourId>,
     /// Largest packet that gets through, as far as is known.
     pub(crate) mtu: u16,
+    /// Not even the smallest does: routers cut them to pieces.
+    pub(crate) is_cut: bool,
 }
 
 impl Connection {
@@ -94,10 +96,18 @@ impl Connection {
         }
     }
 
-    /// A router takes no packets longer than `mtu`: no path is believed to take none but very short ones.
+    /// A router takes no packets longer than `mtu`. That is no reason to send segments as small as anybody says: on a path
+    /// that is narrower than any of IPv4 should be the smallest are cut (Linux locks the MTU of the route then,
+    /// __ip_rt_update_pmtu); on one of IPv6 there is none (RFC 8201 §4: discarded).
     fn narrow_path(&mut self, cx: &mut Context, mtu: u32) {
-        let least = if self.tuple.is_ipv6() { LEAST_MTU_V6 } else { LEAST_MTU_V4 };
-        self.shrink_path(cx, mtu.max(least));
+        if self.tuple.is_ipv6() {
+            if mtu >= LEAST_MTU_V6 {
+                self.shrink_path(cx, mtu);
+            }
+            return;
+        }
+        self.path.is_cut |= mtu < LEAST_MTU_V4;
+        self.shrink_path(cx, mtu.max(LEAST_MTU_V4));
     }
 
     /// No packet longer than `mtu` gets through: what is in flight counts as lost, once, and goes
@@ -121,5 +131,15 @@ impl Connection {
         let segment_bytes = self.segment_bytes();
         self.sender.flight.resegment(segment_bytes);
         self.arm_loss_timer(cx);
+    }
+
+    /// What its next packet is called, that its pieces be put together again and with no other's (RFC 6864 §4.3); none if
+    /// routers must not cut it. As in Linux each connection counts from a number that is secret (inet_id).
+    #[inline]
+    pub(super) fn packet_id(&self) -> Option<u16> {
+        #[expect(clippy::cast_possible_truncation, reason = "so is the field")]
+        self.path.is_cut.then(|| {
+            ((self.sender.iss.0 >> 16) as u16).wrapping_add(self.counts.segments_out as u16)
+        })
     }
 }
