@@ -62,3 +62,40 @@ fn by_loss_and_delay() {
     text += &table("NewReno", &rows, Algorithm::NewReno);
     insta::assert_snapshot!(text);
 }
+
+/// Megabits a second of sixteen megabytes to a host that only receives, over a path that is so many milliseconds long
+/// each way for the handshake, and then as long.
+fn measure_of_receiver(at_first: u64, later: u64, timestamps: bool) -> f64 {
+    let way = |millis| Conditions {
+        delay: Duration::from_millis(millis),
+        rate: Some(100_000_000),
+        queue_bytes: Some(4_000_000),
+        ..Conditions::default()
+    };
+    let config = Config { timestamps, ..Config::default() };
+    let ways = [way(at_first); 2];
+    let setup = Setup { configs: [config.clone(), config], ways, ..Setup::default() };
+    let (mut pair, client, server, _) = connected(&setup);
+    pair.set_way(0, way(later));
+    pair.set_way(1, way(later));
+    let patience = Duration::from_secs(3600);
+    let took = transfer(&mut pair, (0, client), (1, server), 4 * BYTES, patience).unwrap();
+    let known = pair.hosts[1].stack.info(pair.now, server).unwrap().receiver_round_trip;
+    // And what the queue takes.
+    let round_trips = Duration::from_millis(2 * later)..Duration::from_millis(2 * later + 320);
+    assert!(round_trips.contains(&known), "{known:?}");
+    4.0 * BYTES as f64 * 8e-6 / took.as_secs_f64()
+}
+
+#[test]
+fn a_receivers_window_follows_a_path_that_has_become_longer() {
+    // Who only receives measures no round trip but the handshake's: his window stayed at 64 KiB, which is 5 Mbit/s in
+    // 100 ms. Without timestamps he knows how long a whole window takes (tcp_rcv_rtt_measure).
+    for timestamps in [true, false] {
+        for later in [50, 100] {
+            let as_ever = measure_of_receiver(later, later, timestamps);
+            let longer = measure_of_receiver(1, later, timestamps);
+            assert!(longer > 0.8 * as_ever, "{timestamps} {later}: {longer} of {as_ever} Mbit/s");
+        }
+    }
+}

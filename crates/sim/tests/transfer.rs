@@ -7,8 +7,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use common::{PORT, connected, delayed, transfer};
+use uncork_packet::{Capabilities, Medium};
 use uncork_sim::{Conditions, Pair, Setup};
-use uncork_stack::{ConnectionError, Event, Ready, RecvError, State};
+use uncork_stack::{
+    ConnectionError, Event, KeepAlive, Ready, RecvError, SocketId, SocketOption, State,
+};
 
 const MINUTES: Duration = Duration::from_secs(600);
 
@@ -214,5 +217,37 @@ fn an_octet_that_has_the_number_of_the_syn() {
     let (mut pair, client, server, _) = connected(&setup);
     for octets in [usize::try_from(u32::MAX).unwrap(), 1, 1000, 100_000] {
         transfer(&mut pair, (0, client), (1, server), octets, MINUTES).unwrap();
+    }
+}
+
+#[test]
+fn who_has_no_neighbour_any_more_is_given_up_for_that() {
+    // Nobody answers for his address, so that what is written does not even leave: all the same it is given up after as many tries.
+    // Linux says EHOSTUNREACH of that (arp_error_report, tcp_write_err), and of probes that it has asked in vain.
+    let sends = |socket: SocketId, pair: &mut Pair| {
+        let now = pair.now;
+        pair.hosts[0].stack.send(now, socket, &[0; 100], false).unwrap();
+    };
+    let asks = |socket: SocketId, pair: &mut Pair| {
+        let keep_alive = SocketOption::KeepAlive(Some(KeepAlive::default()));
+        let now = pair.now;
+        pair.hosts[0].stack.set_option(now, socket, keep_alive);
+    };
+    let ways: [(&dyn Fn(SocketId, &mut Pair), _); 2] =
+        [(&sends, ConnectionError::Unreachable), (&asks, ConnectionError::TimedOut)];
+    for (does, error) in ways {
+        let devices = [Capabilities::plain(Medium::Ethernet, 1500); 2];
+        let (mut pair, client, _, listener) = connected(&Setup { devices, ..delayed(10) });
+        let (other, _) = pair.connect(listener, PORT);
+        // What is known of each other is old by then.
+        pair.run_for(Duration::from_secs(120));
+        let gone = Conditions { loss: 1.0, ..Conditions::default() };
+        pair.set_way(0, gone);
+        pair.set_way(1, gone);
+        sends(other, &mut pair);
+        pair.run_for(Duration::from_secs(10));
+        does(client, &mut pair);
+        pair.run_for(Duration::from_secs(3 * 3600));
+        assert_eq!(pair.hosts[0].stack.take_error(client), Some(error));
     }
 }

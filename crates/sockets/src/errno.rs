@@ -23,6 +23,7 @@ pub fn of_connection(error: ConnectionError) -> Errno {
         ConnectionError::Prohibited => Errno::EACCES,
         ConnectionError::HostUnknown => Errno::EHOSTDOWN,
         ConnectionError::NoProtocol => Errno::ENOPROTOOPT,
+        ConnectionError::Protocol => Errno::EPROTO,
     }
 }
 
@@ -38,6 +39,7 @@ pub(crate) fn to_connection(error: Errno) -> Option<ConnectionError> {
         Errno::EACCES => Some(ConnectionError::Prohibited),
         Errno::EHOSTDOWN => Some(ConnectionError::HostUnknown),
         Errno::ENOPROTOOPT => Some(ConnectionError::NoProtocol),
+        Errno::EPROTO => Some(ConnectionError::Protocol),
         _ => None,
     }
 }

@@ -45,6 +45,8 @@ pub(crate) struct Packet {
     /// Traffic class with ECN.
     pub(crate) tos: u8,
     pub(crate) hops: u8,
+    /// What its pieces are called in IPv4, if routers may cut it.
+    pub(crate) id: Option<u16>,
 }
 
 impl Packet {
@@ -54,7 +56,7 @@ impl Packet {
         protocol: Protocol,
     ) -> Self {
         let (source, destination) = (source.into(), destination.into());
-        Self { source, destination, protocol, tos: 0, hops: ipv4::HOPS }
+        Self { source, destination, protocol, tos: 0, hops: ipv4::HOPS, id: None }
     }
 
     /// Writes link and IP headers in front of `payload_bytes` octets; gives the length of both.
@@ -73,7 +75,10 @@ impl Packet {
             (Some(source), Some(destination)) => {
                 let total = u16::try_from(ipv4::HEADER_BYTES + payload_bytes).unwrap_or(0);
                 let whole = ipv4::Header::whole(self.protocol, source, destination, total);
-                ipv4::Header { tos: self.tos, ttl: self.hops, ..whole }.emit(packet);
+                let dont_fragment = self.id.is_none();
+                let id = self.id.unwrap_or(whole.id);
+                let tos = self.tos;
+                ipv4::Header { tos, id, dont_fragment, ttl: self.hops, ..whole }.emit(packet);
                 ipv4::HEADER_BYTES
             }
             _ => {

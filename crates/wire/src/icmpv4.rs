@@ -26,10 +26,16 @@ pub enum Message {
     Other(u8, u8),
 }
 
+/// Destination unreachable: the host; with a lower code, its network.
+pub const HOST_UNREACHABLE: u8 = 1;
 /// Destination unreachable: the port.
 pub const PORT_UNREACHABLE: u8 = 3;
 /// Destination unreachable: fragmentation needed, and DF set.
 pub const FRAGMENTATION_NEEDED: u8 = 4;
+/// The last code of destination unreachable that means something (RFC 1812 §5.2.7.1).
+pub const LAST_UNREACHABLE: u8 = 15;
+/// The type of a message about a header that could not be made sense of.
+pub const PARAMETER_PROBLEM: u8 = 12;
 
 impl Message {
     /// Reads a message: its head, and its body: the data of an echo, or the start of the packet

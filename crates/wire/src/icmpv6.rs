@@ -22,8 +22,13 @@ const SOURCE_LINK_ADDRESS: u8 = 1;
 /// Option: the hardware address of the one it is about.
 const TARGET_LINK_ADDRESS: u8 = 2;
 
-/// Destination unreachable: the port (RFC 4443 §3.1).
+/// Destination unreachable: no way is known there (RFC 4443 §3.1).
+pub const NO_ROUTE: u8 = 0;
+/// Destination unreachable: the port.
 pub const PORT_UNREACHABLE: u8 = 4;
+
+/// The type of a message about a header that could not be made sense of (RFC 4443 §3.4).
+pub const PARAMETER_PROBLEM: u8 = 4;
 
 /// A message, or its head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -155,8 +155,20 @@ impl Connection {
         match self.options.user_timeout() {
             Some(timeout) => cx.now.since(since) >= timeout,
             None if self.keeps_window_shut() => self.is_silent_for_long(cx, since),
-            None => self.recovery.timeouts >= retries,
+            None => self.recovery.timeouts >= retries && self.has_taken_as_long(cx, since, retries),
         }
+    }
+
+    /// Whether it has gone on for as long as it takes to try so often. It has, unless the time between two tries was
+    /// taken back, as routers may have it again and again: then it is time that counts (retransmits_timed_out).
+    fn has_taken_as_long(&self, cx: &Context, since: Instant, retries: u8) -> bool {
+        if self.recovery.timeouts <= self.rtt.backoff || !self.state.is_synchronised() {
+            return true;
+        }
+        let base = self.rtt.base_timeout(cx.timeouts);
+        let each = |tries: u8| base.doubled(tries.into()).min(cx.timeouts.most());
+        let whole = (0..=retries).map(each).fold(Micros::ZERO, Micros::saturating_add);
+        cx.now >= since + whole
     }
 
     /// Whether the peer has taken his window back from what is under way: then that is sent again as a probe would be, and no
@@ -184,7 +196,7 @@ impl Connection {
         if turn == Turn::Ordinary
             && (self.is_given_up(cx, retries) || self.recovery.timeouts >= retries)
         {
-            self.finish(Cause::GiveUp, Some(ConnectionError::TimedOut), cx);
+            self.finish(Cause::GiveUp, Some(self.reason_to_give_up()), cx);
             return;
         }
         // Who has come is not told of before he has answered, and then from the first SYN-ACK on (tcp_create_openreq_child).
@@ -202,7 +214,7 @@ impl Connection {
     /// RFC 6298 §5, rules 5.4 to 5.6, and RFC 5681 §3.1.
     fn on_timeout(&mut self, cx: &mut Context) {
         if self.is_given_up(cx, self.retries(cx)) {
-            self.finish(Cause::GiveUp, Some(ConnectionError::TimedOut), cx);
+            self.finish(Cause::GiveUp, Some(self.reason_to_give_up()), cx);
             return;
         }
         cx.counters.timeouts += 1;
@@ -257,7 +269,7 @@ impl Connection {
             if !is_impatient {
                 self.owed.add(Owed::RESET);
             }
-            self.finish(Cause::GiveUp, Some(ConnectionError::TimedOut), cx);
+            self.finish(Cause::GiveUp, Some(self.reason_to_give_up()), cx);
             return;
         }
         self.recovery.progress_at = cx.now;
@@ -307,8 +319,10 @@ impl Connection {
     fn on_keep_alive(&mut self, cx: &mut Context) {
         let Some(keep_alive) = self.options.keep_alive.as_deref().copied() else { return };
         let silence = cx.now.since(self.counts.last_heard);
-        // What is in flight has its own timer, and whoever speaks is alive.
-        if silence < keep_alive.idle || !self.sender.flight.is_empty() {
+        // What is in flight, or waits for a window, has its own timer (tcp_keepalive_timer), and whoever speaks is alive.
+        let sender = &self.sender;
+        let waits = !sender.flight.is_empty() || sender.unsent_bytes() > 0 || sender.owes_fin();
+        if silence < keep_alive.idle || waits {
             self.counts.unanswered = 0;
             let deadline = self.counts.last_heard + keep_alive.idle;
             let deadline = if deadline > cx.now { deadline } else { cx.now + keep_alive.idle };
@@ -321,7 +335,7 @@ impl Connection {
         };
         if given_up {
             self.owed.add(Owed::RESET);
-            self.finish(Cause::GiveUp, Some(ConnectionError::TimedOut), cx);
+            self.finish(Cause::GiveUp, Some(self.reason_to_give_up()), cx);
             return;
         }
         self.counts.unanswered += 1;

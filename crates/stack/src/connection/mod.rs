@@ -7,6 +7,7 @@
 //!                                                       congestion/ how much may be out
 //!  user.rs    the program sends ─▶ send/ buffer ─▶ decision ─▶ emit ─▶ a frame in the driver's slot
 //!  expiry.rs  a timer fires
+//!  path.rs    a router complains
 //! ```
 //!
 //! Nothing here reaches for other connections, the device or the time: [`Context`] has what is lent.
@@ -18,6 +19,7 @@ mod expiry;
 pub(crate) mod fast_open;
 mod info;
 mod options;
+mod path;
 mod peer;
 pub(crate) mod receive;
 pub(crate) mod recovery;
@@ -41,6 +43,7 @@ pub use fast_open::FastOpenFailure;
 pub use info::Info;
 pub use options::{KeepAlive, SocketOption};
 pub(crate) use options::{Options, receive_buffer_bytes};
+pub(crate) use path::Path;
 pub(crate) use peer::Offer;
 use peer::Peer;
 pub(crate) use receive::Reassembly;
@@ -65,7 +68,6 @@ pub use user::{ConnectionError, RecvError, SendError};
 use crate::context::Context;
 use crate::demux::Tuple;
 use crate::handle::{ListenerId, SocketId};
-use crate::interface::NeighbourId;
 use crate::units::MaybeInstant;
 
 /// How long a cork holds at most (tcp(7), TCP_CORK).
@@ -78,15 +80,6 @@ const SKB_BYTES: u32 = 256;
 /// Options and data of a full segment, however small a peer says that it is, or his window: who says less wants many
 /// packets for few octets (tcp_min_snd_mss, and 68 octets with headers in tcp_bound_to_half_wnd).
 const LEAST_SEGMENT_BYTES: u32 = 48;
-
-/// The way that its packets go.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Path {
-    /// Whose hardware address they get; none where packets have none.
-    pub(crate) neighbour: Option<NeighbourId>,
-    /// Largest packet that gets through, as far as is known.
-    pub(crate) mtu: u16,
-}
 
 /// A transmission control block.
 #[derive(Debug)]
@@ -383,29 +376,6 @@ impl Connection {
         if !has_begun && !self.sender.iss.after(last) {
             self.sender.renumber(last + GAP);
         }
-    }
-
-    /// A router takes no packets longer than `mtu`: what is in flight counts as lost, once, and goes
-    /// out again in smaller segments (RFC 1191 §6.4; no congestion, RFC 8899 §3).
-    pub(crate) fn shrink_path(&mut self, cx: &mut Context, mtu: u32) {
-        let Ok(mtu) = u16::try_from(mtu) else { return };
-        if mtu >= self.path.mtu {
-            return;
-        }
-        self.path.mtu = mtu;
-        self.resize_segment();
-        if self.state == State::SynSent {
-            // A SYN with data was too long: at once without (tcp_simple_retransmit). Its round trip is
-            // no longer known.
-            if self.fast.has(Fast::SYN_DATA) {
-                self.recovery.timeouts = self.recovery.timeouts.max(1);
-                self.owed.add(Owed::SYN);
-            }
-            return;
-        }
-        let segment_bytes = self.segment_bytes();
-        self.sender.flight.resegment(segment_bytes);
-        self.arm_loss_timer(cx);
     }
 
     /// Begins an active open (RFC 9293 §3.10.1).

@@ -43,6 +43,9 @@ pub enum ConnectionError {
     /// The peer's host has no TCP.
     #[error("the peer's host has no TCP")]
     NoProtocol,
+    /// A router, or that host, could make nothing of the headers.
+    #[error("a header was not understood on the way to the peer")]
+    Protocol,
 }
 
 /// Why nothing was taken to be sent.
@@ -91,6 +94,8 @@ pub(crate) struct User {
     pub(crate) wants_room: bool,
     /// Why it is over, if it failed and he was not told.
     error: Option<ConnectionError>,
+    /// What it says if it is given up: a router's word that its packets do not arrive, until something has (sk_err_soft).
+    pub(crate) soft_error: Option<ConnectionError>,
     /// What he is to be told.
     pub(crate) news: Ready,
     /// In the queue of those with news.
@@ -333,7 +338,8 @@ impl Connection {
     #[inline(always)]
     pub(super) fn after_read(&mut self, cx: &Context) {
         if self.options.receive_buffer_bytes.is_none() {
-            let round_trip = self.rtt.smoothed().unwrap_or_default();
+            // What an ACK of ours has taken tells nothing: who only receives knows it of the handshake alone.
+            let round_trip = self.receiver.round_trip.known();
             let most = cx.config.receive_buffer_bytes.1;
             self.receiver.tune(cx.now, round_trip, self.ack.segment_bytes(), most);
         }

@@ -47,12 +47,65 @@ pub(crate) struct Incoming<'a> {
 pub(crate) enum Complaint {
     /// It is longer than this next hop takes.
     TooBig(u32),
-    /// It cannot be delivered, which means this to a connection that is being opened.
-    Undeliverable(ConnectionError),
+    /// It cannot be delivered.
+    Undeliverable(Undelivered),
+}
+
+/// Why a packet was not delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Undelivered {
+    /// What that means to a connection that is being opened, or will be given up.
+    pub(crate) error: ConnectionError,
+    /// There is no way just now (RFC 6069 §3).
+    pub(crate) is_cut_off: bool,
+}
+
+impl Complaint {
+    fn undeliverable(error: ConnectionError) -> Self {
+        Self::Undeliverable(Undelivered { error, is_cut_off: false })
+    }
+}
+
+/// What a message about a packet means, if it is an error (tcp_v4_err).
+fn complaint_v4(message: icmpv4::Message) -> Option<Complaint> {
+    use icmpv4::Message;
+    Some(match message {
+        Message::Unreachable { code: icmpv4::FRAGMENTATION_NEEDED, next_hop_mtu } => {
+            Complaint::TooBig(next_hop_mtu.into())
+        }
+        Message::Unreachable { code, .. } if code <= icmpv4::LAST_UNREACHABLE => {
+            Complaint::Undeliverable(Undelivered {
+                error: unreachable_v4(code),
+                is_cut_off: code <= icmpv4::HOST_UNREACHABLE,
+            })
+        }
+        Message::TimeExceeded(_) => Complaint::undeliverable(ConnectionError::Unreachable),
+        Message::Other(icmpv4::PARAMETER_PROBLEM, _) => {
+            Complaint::undeliverable(ConnectionError::Protocol)
+        }
+        _ => return None,
+    })
+}
+
+/// The same of IPv6 (icmpv6_err_convert).
+fn complaint_v6(message: icmpv6::Message) -> Option<Complaint> {
+    use icmpv6::Message;
+    Some(match message {
+        Message::PacketTooBig(mtu) => Complaint::TooBig(mtu),
+        Message::Unreachable(code) => Complaint::Undeliverable(Undelivered {
+            error: unreachable_v6(code),
+            is_cut_off: code == icmpv6::NO_ROUTE,
+        }),
+        Message::TimeExceeded(_) => Complaint::undeliverable(ConnectionError::Unreachable),
+        Message::Other(icmpv6::PARAMETER_PROBLEM, _) => {
+            Complaint::undeliverable(ConnectionError::Protocol)
+        }
+        _ => return None,
+    })
 }
 
 /// What a destination that is unreachable means (`icmp_err_convert`).
-fn meaning_v4(code: u8) -> ConnectionError {
+fn unreachable_v4(code: u8) -> ConnectionError {
     match code {
         // A network that is not there, or forbidden, or so for this type of service.
         0 | 6 | 9 | 11 => ConnectionError::NetworkUnreachable,
@@ -64,13 +117,14 @@ fn meaning_v4(code: u8) -> ConnectionError {
 }
 
 /// The same of IPv6 (`tab_unreach`).
-fn meaning_v6(code: u8) -> ConnectionError {
+fn unreachable_v6(code: u8) -> ConnectionError {
     match code {
         0 => ConnectionError::NetworkUnreachable,
         // Forbidden, by the address it comes from, or by a route.
         1 | 5 | 6 => ConnectionError::Prohibited,
         icmpv6::PORT_UNREACHABLE => ConnectionError::Refused,
-        _ => ConnectionError::Unreachable,
+        2 | 3 => ConnectionError::Unreachable,
+        _ => ConnectionError::Protocol,
     }
 }
 
@@ -181,13 +235,7 @@ impl Interface {
             Message::EchoRequest(id, seq) => {
                 self.echo((destination.into(), source.into()), (id, seq), body, back)
             }
-            Message::Unreachable { code: icmpv4::FRAGMENTATION_NEEDED, next_hop_mtu } => {
-                Frame::Complaint(Complaint::TooBig(next_hop_mtu.into()), body)
-            }
-            Message::Unreachable { code, .. } => {
-                Frame::Complaint(Complaint::Undeliverable(meaning_v4(code)), body)
-            }
-            _ => Frame::Done,
+            _ => complaint_v4(message).map_or(Frame::Done, |it| Frame::Complaint(it, body)),
         })
     }
 
@@ -251,10 +299,6 @@ impl Interface {
             Message::EchoRequest(id, seq) if !destination.is_multicast() => {
                 self.echo((destination.into(), source.into()), (id, seq), body, back)
             }
-            Message::PacketTooBig(mtu) => Frame::Complaint(Complaint::TooBig(mtu), body),
-            Message::Unreachable(code) => {
-                Frame::Complaint(Complaint::Undeliverable(meaning_v6(code)), body)
-            }
             // RFC 4861 §7.1: whoever is on another link cannot have sent this.
             Message::NeighbourSolicitation { target, source: asker } if near => {
                 self.answer_solicitation(source, target, asker, back, now)
@@ -264,7 +308,7 @@ impl Interface {
             {
                 Frame::Neighbour(self.neighbours.learn(target.into(), mac, now, false))
             }
-            _ => Frame::Done,
+            _ => complaint_v6(message).map_or(Frame::Done, |it| Frame::Complaint(it, body)),
         })
     }
 

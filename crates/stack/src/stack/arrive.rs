@@ -19,9 +19,6 @@ use crate::interface::arrival::{Complaint, Frame, Incoming};
 use crate::interface::reply::Reply;
 use crate::listener::{Room, cookie};
 
-/// No path is believed to have a smaller MTU than this (Linux's min_pmtu; IPv6 has 1280 as its least).
-const LEAST_MTU: (u32, u32) = (552, 1280);
-
 impl Stack {
     #[inline(never)]
     pub(super) fn arrive(&mut self, now: Instant, frame: &Received<'_>) -> Result<(), Unread> {
@@ -329,8 +326,7 @@ impl Stack {
         }
     }
 
-    /// Somebody complains about a packet of ours, or of somebody who pretends to be us: it is believed
-    /// only if it quotes a number that is on its way (RFC 5927 §4).
+    /// Somebody complains about a packet of ours, or of somebody who pretends to be us.
     fn arrive_complaint(
         &mut self,
         now: Instant,
@@ -343,7 +339,8 @@ impl Stack {
         let local = SocketAddr::new(source, port(0));
         let remote = SocketAddr::new(destination, port(2));
         if protocol == Protocol::UDP {
-            if complaint == Complaint::Undeliverable(ConnectionError::Refused) {
+            let Complaint::Undeliverable(what) = complaint else { return Ok(()) };
+            if what.error == ConnectionError::Refused {
                 self.udp_refused(local, remote);
             }
             return Ok(());
@@ -351,21 +348,7 @@ impl Stack {
         let seq = SeqNumber(u32::from_be_bytes([head[4], head[5], head[6], head[7]]));
         let Some(place) = self.find(&Tuple::new(local, remote)) else { return Ok(()) };
         let Some(connection) = self.connections.get_mut(place) else { return Ok(()) };
-        if seq.before(connection.sender.una) || !seq.before(connection.sender.nxt) {
-            return Ok(());
-        }
-        let cx = self.shared.at(now);
-        match complaint {
-            Complaint::TooBig(mtu) => {
-                let least = if source.is_ipv6() { LEAST_MTU.1 } else { LEAST_MTU.0 };
-                connection.shrink_path(cx, mtu.max(least));
-            }
-            // A soft error for a connection that is open (RFC 1122 §4.2.3.9, RFC 5461).
-            Complaint::Undeliverable(error) if connection.gives_up_when_unreachable() => {
-                connection.finish(Cause::GiveUp, Some(error), cx);
-            }
-            Complaint::Undeliverable(_) => {}
-        }
+        connection.hear_complaint(self.shared.at(now), complaint, seq);
         self.settle(place);
         Ok(())
     }

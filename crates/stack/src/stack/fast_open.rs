@@ -7,7 +7,7 @@ use uncork_packet::Instant;
 
 use super::{News, Stack};
 use crate::connection::arrival::Segment;
-use crate::connection::{Connection, Fast, State};
+use crate::connection::{Fast, State};
 use crate::demux::Tuple;
 use crate::fast_open::{FastOpen, FastOpenKeys, FastOpenListen, Judgement};
 use crate::handle::{ListenerId, SocketId};
@@ -217,18 +217,6 @@ impl Stack {
         listener.fast_open.handshake_over(reset.then_some(until));
         if accepted {
             connection.listener = None;
-        }
-    }
-}
-
-impl Connection {
-    /// Whether a router's word that nobody is there ends it. A connection that is open goes on trying
-    /// (RFC 1122 §4.2.3.9, RFC 5461); so does one that is its user's already (tcp_v4_err).
-    pub(super) fn gives_up_when_unreachable(&self) -> bool {
-        match self.state {
-            State::SynSent => true,
-            State::SynReceived => !self.fast.has(Fast::ACCEPTED),
-            _ => false,
         }
     }
 }

@@ -16,7 +16,8 @@ impl Stack {
     /// Makes a connection and enters it into the table.
     pub(super) fn insert(&mut self, now: Instant, tuple: Tuple, options: &[SocketOption]) -> u32 {
         let neighbour = self.interface.neighbour_for(tuple.remote().ip());
-        let path = Path { neighbour, mtu: self.interface.path_mtu(neighbour) };
+        let mtu = self.interface.path_mtu(neighbour);
+        let path = Path { neighbour, mtu, is_cut: false };
         let cx = self.shared.at(now);
         let place = self.connections.insert(|place, generation| {
             Connection::new(SocketId { place, generation }, tuple, path, cx)

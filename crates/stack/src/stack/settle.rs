@@ -139,7 +139,9 @@ impl Stack {
             // (arp_error_report).
             State::Closed => connection.owed.clear(Owed::RESET),
             // One that is open goes on trying, and its user's patience decides (RFC 1122 §4.2.3.9).
-            state if state.is_synchronised() => {}
+            state if state.is_synchronised() => {
+                connection.hear_of_no_neighbour(self.shared.at(now));
+            }
             _ => {
                 let cx = self.shared.at(now);
                 connection.finish(Cause::GiveUp, Some(ConnectionError::Unreachable), cx);

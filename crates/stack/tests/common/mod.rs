@@ -45,6 +45,8 @@ pub struct Lab {
     /// Mark the next packet with ECN's bits.
     pub tos: u8,
     pub last_tos: u8,
+    /// What the pieces of the last packet are called, if routers may cut it.
+    pub last_id: Option<u16>,
     /// The window of what has left last, as it is on the wire.
     pub last_window: u16,
     pub last: Option<Transmit>,
@@ -74,6 +76,7 @@ impl Lab {
             train: None,
             tos: 0,
             last_tos: 0,
+            last_id: None,
             last_window: 0,
             last: None,
             round_trip: 10,
@@ -187,6 +190,7 @@ impl Lab {
             assert!(sum.is_good(), "a checksum is wrong");
         }
         self.last_tos = ip.tos;
+        self.last_id = (!ip.dont_fragment).then_some(ip.id);
         let header = Header::read(tcp, tcp.len()).unwrap();
         self.last_window = header.window();
         self.our_port = header.source_port();

@@ -52,10 +52,16 @@ impl Connection {
             self.challenge(cx);
             return Err(Outcome::Done);
         }
-        // RFC 5961 §5.2: older than anything that can still be on its way.
-        if ack.before(self.sender.una - self.sender.max_window) {
+        // RFC 5961 §5.2: older than anything that can still be on its way. What was never sent acknowledges nobody, be the
+        // window as large as it may (tcp_ack, 3d501dd326fb).
+        let sent = u32::try_from(self.counts.bytes_acked).unwrap_or(u32::MAX);
+        if ack.before(self.sender.una - self.sender.max_window.min(sent)) {
             self.challenge(cx);
             return Err(Outcome::Done);
+        }
+        if !ack.before(self.sender.una) {
+            // The way is there (tcp_ack).
+            self.user.soft_error = None;
         }
         self.note_timestamp(cx, segment);
         let news = self.learn(cx, segment, ack);
@@ -199,7 +205,10 @@ impl Connection {
         if ack.before(sender.una) {
             return false;
         }
-        let newer = segment.seq.after(sender.window_seq)
+        // One that acknowledges what no other has is, wherever it begins: a segment that is sent again says what holds now
+        // (tcp_may_update_window).
+        let newer = ack.after(sender.una)
+            || segment.seq.after(sender.window_seq)
             || segment.seq == sender.window_seq && !ack.before(sender.window_ack);
         if !newer {
             return false;

@@ -116,14 +116,18 @@ impl Connection {
     /// one that is elsewhere in the window is answered with an ACK, to which a peer that has really
     /// reset answers with one that does.
     fn take_reset(&mut self, cx: &mut Context, segment: &Segment<'_>) {
-        if segment.seq != self.receiver.nxt && !self.resets_before_its_fin(segment) {
+        let is_believed = segment.seq == self.receiver.nxt
+            || self.resets_before_its_fin(segment)
+            || self.resets_behind_all(segment);
+        if !is_believed {
             self.challenge(cx);
             return;
         }
+        // Where both have opened at once the peer has answered, and is not said to have refused: so Linux has it (tcp_reset),
+        // and programs know it so, while RFC 9293 §3.10.7.4 would tell an active opener of a refusal.
         let error = match self.state {
             // Nobody has been told of it yet, or everybody has closed.
             State::TimeWait => None,
-            State::SynReceived if self.listener.is_none() => Some(ConnectionError::Refused),
             State::CloseWait => Some(ConnectionError::Broken),
             _ => Some(ConnectionError::Reset),
         };
@@ -133,6 +137,14 @@ impl Connection {
     /// Darwin says RST with the number of the FIN that it has sent before (tcp_reset_check).
     fn resets_before_its_fin(&self, segment: &Segment<'_>) -> bool {
         self.state.peer_has_ended() && segment.seq == self.receiver.nxt - 1
+    }
+
+    /// Who has reset behind a loss says so with the number behind all that he has sent, which may have come: if that was
+    /// reported (tcp_validate_incoming). To ask him back costs a round trip, and the answer to that has the number that is
+    /// next only if it knows our ACK.
+    fn resets_behind_all(&self, segment: &Segment<'_>) -> bool {
+        let gaps = self.receiver.gaps().filter(|_| self.peer.sacks);
+        gaps.is_some_and(|gaps| gaps.end() == Some(segment.seq))
     }
 
     /// An ACK that asks the peer to prove that he meant it (RFC 5961).

@@ -30,10 +30,10 @@ impl Connection {
             return Ok(());
         }
         // Nobody will ever read it, and the peer must know (RFC 9293 §3.6.1, RFC 2525 §2.17).
-        let data_end = segment.seq + segment.data_bytes();
-        let accepted = self.listener.is_none() || self.fast.has(Fast::ACCEPTED);
-        if !self.user.attached && accepted && data_end.after(self.receiver.nxt) {
-            self.finish(Cause::Abort, Some(ConnectionError::Aborted), cx);
+        if (segment.seq + segment.data_bytes()).after(self.receiver.nxt)
+            && let Some(error) = self.resets_on_data()
+        {
+            self.finish(Cause::Abort, Some(error), cx);
             return Err(Outcome::Reset);
         }
         self.note_mark(cx, segment);
@@ -54,6 +54,17 @@ impl Connection {
         }
         self.acknowledge(cx, segment, taken);
         Ok(())
+    }
+
+    /// Whether nobody will read what comes, and what its user is told if there is one: he has closed it, or shut both
+    /// ways (tcp_rcv_state_process, TCPABORTONDATA). Who has shut his reading alone still gets what comes, as in Linux.
+    fn resets_on_data(&self) -> Option<ConnectionError> {
+        let accepted = self.listener.is_none() || self.fast.has(Fast::ACCEPTED);
+        if !self.user.attached && accepted {
+            return Some(ConnectionError::Aborted);
+        }
+        let has_ended = matches!(self.state, State::FinWait1 | State::FinWait2);
+        (has_ended && self.user.closed_reading).then_some(ConnectionError::Reset)
     }
 
     fn acknowledge(&mut self, cx: &mut Context, segment: &Segment<'_>, taken: Taken) {

@@ -25,6 +25,11 @@ impl Reassembly {
         self.ranges.is_empty()
     }
 
+    /// The number behind the last octet.
+    pub(crate) fn end(&self) -> Option<SeqNumber> {
+        self.ranges.last().map(|range| range.1)
+    }
+
     /// Whether `left..right` is all there already.
     pub(crate) fn contains(&self, left: SeqNumber, right: SeqNumber) -> bool {
         self.ranges.iter().any(|range| !left.before(range.0) && !right.after(range.1))
@@ -84,7 +89,7 @@ impl Reassembly {
         }
     }
 
-    /// Number behind the last octet.
+    /// Each of its octets.
     #[cfg(test)]
     fn octets(&self) -> Vec<u32> {
         self.ranges.iter().flat_map(|range| range.0.0..range.1.0).collect()

@@ -62,7 +62,8 @@ impl Receiver {
     }
 
     /// The user has read: makes the buffer larger if he reads as fast as the peer sends (Linux's
-    /// tcp_rcv_space_adjust, after Fisk and Feng's dynamic right-sizing).
+    /// tcp_rcv_space_adjust, after Fisk and Feng's dynamic right-sizing). The round trip is the receiver's own
+    /// ([`super::RoundTrip`]).
     pub(crate) fn tune(&mut self, now: Instant, round_trip: Micros, segment_bytes: u32, most: u32) {
         let read = self.nxt - self.readable_bytes();
         let from = self.tuning.from;
@@ -71,7 +72,8 @@ impl Receiver {
             self.tuning.from = read;
             return;
         };
-        if now < began + round_trip {
+        // None is known before the first window has come, and what is read in no time at all says nothing of the next.
+        if round_trip == Micros::ZERO || now < began + round_trip {
             return;
         }
         let copied = (read - from).max(0).unsigned_abs();
@@ -163,6 +165,9 @@ mod tests {
         receiver.take(SeqNumber(1), &[0; 60_000], &mut pool);
         receiver.consume(60_000, &mut pool);
         receiver.tune(Instant::from_millis(9), round, 1000, 1 << 20);
+        assert_eq!(receiver.limit, 65_536);
+        // Nor while none is known.
+        receiver.tune(Instant::from_millis(10), Micros::ZERO, 1000, 1 << 20);
         assert_eq!(receiver.limit, 65_536);
         receiver.tune(Instant::from_millis(10), round, 1000, 1 << 20);
         assert_eq!(receiver.limit, 136_000);

@@ -69,6 +69,7 @@ impl Connection {
         let tuple = &self.tuple;
         let mut packet = Packet::new(tuple.local_address, tuple.remote_address, Protocol::TCP);
         packet.tos = self.options.tos & !3 | if segment.capable { ECT0 } else { 0 };
+        packet.id = self.packet_id();
         let mss = self.segment_bytes();
         TcpFrame {
             packet,
