@@ -239,13 +239,15 @@ impl Floor {
         let (place, ends) = (seat.at, seat.ends);
         let failure = seat.told_failure.filter(|_| !is_told);
         let detached = place.and_then(|(link, id)| {
-            if !self.host.give(program, ends) {
+            let stack = self.links[link].stack();
+            if let Some(error) = failure {
+                stack.put_back_error(id, error);
+            }
+            // The guardian is not asked for nothing: it has others to answer.
+            if !stack.is_detachable(id) || !self.host.give(program, ends) {
                 return None;
             }
             let (link, now) = self.link(link);
-            if let Some(error) = failure {
-                link.stack().put_back_error(id, error);
-            }
             link.stack().detach(now, id)
         });
         let Some(guest) = self.guest(at) else { return Ok(()) };

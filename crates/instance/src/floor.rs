@@ -8,7 +8,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant as Clock};
 
 use uncork_attach::record::{Ends, HEADER_BYTES};
-use uncork_attach::{Damaged, Error, RING_BYTES};
+use uncork_attach::{Command, Damaged, Error, Header, RING_BYTES};
 use uncork_closing::Closing;
 use uncork_engine::Instant;
 use uncork_guardian::{Entry, Word};
@@ -19,8 +19,20 @@ use crate::guest::Guest;
 use crate::link::{Link, Listed};
 use crate::permitted::Permitted;
 
-/// Records of one guest that are done before the next one has his turn.
-const COMMANDS_A_TURN: usize = 512;
+/// What is done of one guest's records before the next one has his turn.
+const WEIGHT_A_TURN: usize = 512;
+
+/// How much is done for a command, where an octet or an option is one. Those that ask the guardian, or look at all listeners or
+/// connections, take some ten to some hundred microseconds.
+fn weight(header: Header) -> usize {
+    use Command as C;
+    match Command::of(header) {
+        Some(C::Detach | C::AskCaught | C::Listen | C::LeaveListener) => 64,
+        Some(C::ListenerOption | C::ListenerFastOpen) => 64,
+        Some(C::AskInfo | C::Connect) => 16,
+        _ => 1,
+    }
+}
 /// How many threads close what guests of one user leave behind, at the most.
 const CLOSED_AT_ONCE: usize = 8;
 
@@ -320,16 +332,17 @@ impl Floor {
         let mut any = false;
         for at in 0..self.guests.len() {
             match self.obey(at) {
-                Ok(obeyed) => any |= obeyed,
+                Ok(count) => any |= count > 0,
                 Err(damaged) => self.expel(at, damaged),
             }
         }
         any
     }
 
-    fn obey(&mut self, at: usize) -> Result<bool, Damaged> {
+    /// Does some of what a guest has said; how many records.
+    fn obey(&mut self, at: usize) -> Result<usize, Damaged> {
         let mut record = std::mem::take(&mut self.record);
-        let mut count = 0;
+        let (mut count, mut done) = (0, 0);
         let obeyed = loop {
             let Some(guest) = self.guest(at).filter(|guest| !guest.is_behind()) else {
                 break Ok(());
@@ -337,6 +350,7 @@ impl Floor {
             match guest.end.commands.next(&mut record) {
                 Ok(Some(header)) => {
                     count += 1;
+                    done += weight(header);
                     if let Err(damaged) = self.command(at, header, &record) {
                         break Err(damaged);
                     }
@@ -344,7 +358,7 @@ impl Floor {
                 Ok(None) => break Ok(()),
                 Err(damaged) => break Err(damaged),
             }
-            if count >= COMMANDS_A_TURN {
+            if done >= WEIGHT_A_TURN {
                 break Ok(());
             }
         };
@@ -354,7 +368,7 @@ impl Floor {
         {
             guest.end.give_room();
         }
-        obeyed.map(|()| count > 0)
+        obeyed.map(|()| count)
     }
 
     /// A guest has broken the rules.
@@ -365,10 +379,11 @@ impl Floor {
         self.bid_farewell(at, true);
     }
 
-    /// Looks which programs are gone.
-    pub fn look_for_the_dead(&mut self) {
+    /// Looks which programs are gone: any of them, or of those alone of whom there was a sign as it slept.
+    pub fn look_for_the_dead(&mut self, all: bool) {
         for at in 0..self.guests.len() {
-            if self.guest(at).is_some_and(|guest| guest.end.is_gone()) {
+            let Some(guest) = self.guest(at) else { continue };
+            if (std::mem::take(&mut guest.stirs) || all) && guest.end.is_gone() {
                 self.obey_to_the_end(at);
                 self.bid_farewell(at, false);
             }
@@ -381,9 +396,11 @@ impl Floor {
         if let Some(guest) = self.guest(at) {
             guest.hears_no_more();
         }
-        for _ in 0..=RING_BYTES / HEADER_BYTES / COMMANDS_A_TURN {
-            if !self.obey(at).unwrap_or(false) {
-                return;
+        let mut count = 0;
+        while count <= RING_BYTES / HEADER_BYTES {
+            match self.obey(at) {
+                Ok(more) if more > 0 => count += more,
+                _ => return,
             }
         }
     }
@@ -455,9 +472,11 @@ impl Floor {
     /// It sleeps no more. Of each of what [`Self::rest`] gave, in that order, whether it could be read.
     pub(crate) fn get_up(&mut self, readable: &[bool]) {
         // A bell and a control socket each.
-        let of_guests = readable.chunks(2).map(|of_guest| of_guest[0]).chain(iter::repeat(false));
-        for (guest, rung) in self.guests.iter_mut().flatten().zip(of_guests) {
+        let of_guests = readable.chunks_exact(2).map(|of_guest| (of_guest[0], of_guest[1]));
+        let of_guests = of_guests.chain(iter::repeat((false, false)));
+        for (guest, (rung, stirs)) in self.guests.iter_mut().flatten().zip(of_guests) {
             guest.end.get_up(rung);
+            guest.stirs |= stirs;
         }
     }
 }

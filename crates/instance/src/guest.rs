@@ -100,6 +100,8 @@ pub(crate) struct Guest {
     pub(crate) late: VecDeque<(Header, Vec<u8>)>,
     /// Something did not fit.
     pub(crate) starves: bool,
+    /// Its control socket could be read.
+    pub(crate) stirs: bool,
     /// It is gone, and only what it has said is done.
     is_gone: bool,
 }
@@ -131,6 +133,8 @@ impl Guest {
             queue: VecDeque::new(),
             late: VecDeque::new(),
             starves: false,
+            // It may have ended before anybody slept.
+            stirs: true,
             is_gone: false,
         }
     }

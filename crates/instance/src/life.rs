@@ -130,7 +130,21 @@ pub fn run(settings: Settings) -> Result<(), Error> {
     let now = Instant::now();
     let answers = Vec::new();
     let (begun, looked, followed, busy) = (now, now, now, now);
-    Life { floor, client, queues, ways, spin, say, answers, begun, looked, followed, busy }.live()
+    Life {
+        floor,
+        client,
+        queues,
+        ways,
+        spin,
+        say,
+        answers,
+        begun,
+        looked,
+        slept: true,
+        followed,
+        busy,
+    }
+    .live()
 }
 
 /// A setting of the host, as it is at this moment.
@@ -219,6 +233,8 @@ struct Life {
     answers: Vec<Telling>,
     begun: Instant,
     looked: Instant,
+    /// It has slept since.
+    slept: bool,
     /// When it has asked for the host's settings.
     followed: Instant,
     /// When something has happened last.
@@ -230,7 +246,8 @@ impl Life {
         loop {
             // Before frames are taken in: those that had come before the guardian's end. Whoever was answered now would
             // be reset, by the kernel; who is not asks again, and is the kernel's.
-            if self.looked.elapsed() >= LOOKS_AFTER && !self.look_around() {
+            let is_due = self.looked.elapsed() >= LOOKS_AFTER;
+            if (is_due || std::mem::take(&mut self.slept)) && !self.look_around(is_due) {
                 return Ok(());
             }
             let happened = self.floor.turn()?;
@@ -250,8 +267,9 @@ impl Life {
         }
     }
 
-    /// Looks at all that is no frame and no command; whether the guardian lives.
-    fn look_around(&mut self) -> bool {
+    /// Looks at all that is no frame and no command, after a while of work (`is_due`) or behind a sleep; whether the guardian
+    /// lives.
+    fn look_around(&mut self, is_due: bool) -> bool {
         self.looked = Instant::now();
         let checked = self.client.borrow_mut().check();
         if matches!(checked, Err(uncork_guardian::Error::Gone)) {
@@ -264,7 +282,8 @@ impl Life {
         while let Some(asker) = self.next_asker() {
             self.answers.push(Telling::begin(&mut self.floor, self.begun, asker));
         }
-        self.floor.look_for_the_dead();
+        // What has happened to each while it slept, that has told.
+        self.floor.look_for_the_dead(is_due);
         self.hear_ways();
         true
     }
@@ -329,7 +348,7 @@ impl Life {
         drop(client);
         self.floor.get_up(woken.as_deref().unwrap_or_default());
         // What has woken it may be a guest's end, or its guardian's.
-        self.looked = self.looked.checked_sub(LOOKS_AFTER).unwrap_or(self.looked);
+        (self.slept, self.looked) = (true, Instant::now());
         woken?;
         Ok(())
     }

@@ -194,11 +194,46 @@ fn who_hangs_up_and_speaks_on_is_not_listened_to_for_ever() {
             }
         });
         while rig.floor.guest_count() > 0 {
-            rig.floor.look_for_the_dead();
+            rig.floor.look_for_the_dead(true);
         }
         over.store(true, Relaxed);
     });
     assert!(begun.elapsed() < LONG, "only when there was nothing more");
+}
+
+/// As there are others to be served.
+#[test]
+fn what_is_dear_is_done_by_a_few_in_each_turn() {
+    let mut rig = Rig::new();
+    let (mut bad, _) = rude(&mut rig);
+    let ends = serde_json::to_vec(&Ends { local: address(OURS), remote: address(OURS) }).unwrap();
+    for _ in 0..100 {
+        bad.write_anything(Command::AskCaught.of_number(u32::MAX), &ends);
+    }
+    let mut record = Vec::new();
+    let mut answers = |rig: &mut Rig| {
+        rig.floor.turn().unwrap();
+        let mut count = 0;
+        while let Some(header) = bad.read_one(&mut record).unwrap() {
+            count += usize::from(News::of(header) == Some(News::Caught));
+        }
+        count
+    };
+    let in_turns: Vec<_> = (0..14).map(|_| answers(&mut rig)).collect();
+    assert_eq!(in_turns, [8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 4, 0]);
+}
+
+#[test]
+fn the_guardian_is_not_asked_about_what_cannot_be_given_away() {
+    let mut rig = Rig::new();
+    let mut program = rig.program(1);
+    let (_, ours, theirs) = rig.connection(&mut program);
+    let now = rig.peer.now();
+    rig.peer.stack().abort(now, theirs);
+    rig.go(&mut [&mut program]);
+    assert_eq!(program.take_error(ours), Some(ConnectionError::Reset));
+    assert!(rig.while_it_asks(|| program.detach(program.now(), ours)).is_none());
+    assert_eq!(rig.guardian.0.borrow().given, []);
 }
 
 #[test]
@@ -313,7 +348,7 @@ fn what_a_program_has_passed_to_its_instance_holds_up_nobody_when_it_goes() {
     channel::send(theirs.as_fd(), &"close this", Some(one.as_fd()), SendFlags::empty()).unwrap();
     drop((one, theirs));
     let begun = Instant::now();
-    rig.floor.look_for_the_dead();
+    rig.floor.look_for_the_dead(true);
     rig.connection(&mut other);
     assert_eq!(rig.floor.guest_count(), 1);
     assert!(begun.elapsed() < long / 2);

@@ -196,7 +196,7 @@ impl Rig {
             for program in programs.iter_mut() {
                 let _ = program.turn();
             }
-            self.floor.look_for_the_dead();
+            self.floor.look_for_the_dead(true);
             self.floor.turn().unwrap();
             for (_, remote) in self.floor.take_asked() {
                 let found = Found::At { mac: MAC[1], mtu: None };

@@ -145,6 +145,19 @@ impl Detached {
 }
 
 impl Stack {
+    /// Whether [`Stack::detach`] would give this connection away.
+    #[must_use]
+    pub fn is_detachable(&self, socket: SocketId) -> bool {
+        self.connections.get(socket.place).is_some_and(|connection| {
+            // Of Fast Open, a name in an accept queue.
+            let waits = connection.listener.is_some() && !connection.fast.has(Fast::ACCEPTED);
+            connection.id == socket
+                && !connection.is_fast_child()
+                && SnapshotState::of(connection).is_some()
+                && !waits
+        })
+    }
+
     /// Gives a connection away, and forgets it: nothing more is sent of it, and segments that still come for it
     /// are not answered for ten seconds, in which somebody else should have begun to get them. Nothing, and
     /// nothing has changed, if it is not in one of the states that can be given away, or was not accepted.
@@ -156,15 +169,10 @@ impl Stack {
     /// it); which octets the peer has reported by SACK. Options that the user has set are his to set again.
     pub fn detach(&mut self, now: Instant, socket: SocketId) -> Option<Detached> {
         self.finish_joining();
-        let connection = self.connections.get_mut(socket.place)?;
-        if connection.id != socket || connection.is_fast_child() {
+        if !self.is_detachable(socket) {
             return None;
         }
-        let state = SnapshotState::of(connection)?;
-        // Of Fast Open, a name in an accept queue.
-        if connection.listener.is_some() && !connection.fast.has(Fast::ACCEPTED) {
-            return None;
-        }
+        let state = SnapshotState::of(self.connections.get(socket.place)?)?;
         let link = self.link_of(socket.place, now);
         let connection = self.connections.get_mut(socket.place)?;
         let cx = self.shared.at(now);
