@@ -4,7 +4,7 @@ use uncork_packet::Instant;
 
 use super::deferral::Turn;
 use super::recovery::Phase;
-use super::recovery::flight::Judgement;
+use super::recovery::judging::Judgement;
 use super::timers::{LossTimer, Timer};
 use super::{Cause, Connection, ConnectionError, Owed, State};
 use crate::context::Context;

@@ -75,6 +75,11 @@ pub(crate) const CORK_CEILING: Duration = Duration::from_millis(200);
 const HEADROOM_BYTES: u32 = 576;
 const SKB_BYTES: u32 = 256;
 
+/// A segment is counted with so many octets at least where a send buffer follows the window: who says that his are smaller gets
+/// no more of them under way than of such ones, as each costs as much to keep account of (Linux counts what each takes
+/// of its memory; CVE-2019-11478). Those that everybody takes are larger (RFC 9293 §3.7.1).
+const COUNTED_SEGMENT_BYTES: u32 = 512;
+
 /// Options and data of a full segment, however small a peer says that it is, or his window: who says less wants many
 /// packets for few octets (tcp_min_snd_mss, and 68 octets with headers in tcp_bound_to_half_wnd).
 const LEAST_SEGMENT_BYTES: u32 = 48;
@@ -334,7 +339,8 @@ impl Connection {
         }
         let (least, most) = cx.config.send_buffer_bytes;
         let segment = (self.segment_bytes() + HEADROOM_BYTES).next_power_of_two() + SKB_BYTES;
-        self.congestion.largest().saturating_mul(2 * segment).clamp(least, most)
+        let most = most / COUNTED_SEGMENT_BYTES * self.segment_bytes().min(COUNTED_SEGMENT_BYTES);
+        self.congestion.largest().saturating_mul(2 * segment).min(most).max(least)
     }
 
     /// Ends it, and tells the user why; nothing is sent any more but what is owed.
