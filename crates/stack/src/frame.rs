@@ -45,6 +45,8 @@ pub(crate) struct Packet {
     /// Traffic class with ECN.
     pub(crate) tos: u8,
     pub(crate) hops: u8,
+    /// Of IPv6 ([`Secrets::flow_label`](crate::secrets::Secrets::flow_label)); none where no flow is.
+    pub(crate) flow_label: u32,
 }
 
 impl Packet {
@@ -54,7 +56,7 @@ impl Packet {
         protocol: Protocol,
     ) -> Self {
         let (source, destination) = (source.into(), destination.into());
-        Self { source, destination, protocol, tos: 0, hops: ipv4::HOPS }
+        Self { source, destination, protocol, tos: 0, hops: ipv4::HOPS, flow_label: 0 }
     }
 
     /// Writes link and IP headers in front of `payload_bytes` octets; gives the length of both.
@@ -79,7 +81,7 @@ impl Packet {
             _ => {
                 ipv6::Header {
                     traffic_class: self.tos,
-                    flow_label: 0,
+                    flow_label: self.flow_label,
                     payload_bytes: u16::try_from(payload_bytes).unwrap_or(0),
                     next_header: self.protocol,
                     hop_limit: self.hops,

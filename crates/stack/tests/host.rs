@@ -320,3 +320,86 @@ fn a_packet_of_ipv6_from_an_address_of_ipv4_is_nobodys() {
         assert_eq!(stack.counters().not_for_us - before, 1 - answers as u64, "{source}");
     }
 }
+
+#[test]
+fn all_packets_between_two_ends_have_one_flow_label_and_other_ends_another() {
+    // RFC 6437; those of a train have it, as their headers are made of the train's.
+    let device = Capabilities { max_train_bytes: 65_000, ..Capabilities::plain(Medium::Ip, 1500) };
+    let mut stack = Stack::new(Config::default(), device, MAC, [1; 32]);
+    stack.add_address("fd00::1/64".parse().unwrap());
+    let mut now = Instant::from_millis(5);
+    let (ours, peer): (Ipv6Addr, Ipv6Addr) = (OUR_V6.parse().unwrap(), "fd00::2".parse().unwrap());
+    let sent = |stack: &mut Stack, now| {
+        let mut slot = vec![0; 70_000];
+        let mut sent = Vec::new();
+        while let Some(transmit) = stack.poll_transmit(now, &mut slot) {
+            let frame = &slot[..transmit.frame_bytes as usize];
+            let (ip, rest) = ipv6::Header::read(frame).unwrap();
+            sent.push((ip.flow_label, rest.to_vec()));
+        }
+        sent
+    };
+    let heard = |stack: &mut Stack, now, (port, ours_is): (u16, u16), seq, ack, flags| {
+        let fields = Fields {
+            source_port: port,
+            destination_port: ours_is,
+            seq: SeqNumber(seq),
+            ack,
+            flags,
+            window: 60_000,
+        };
+        let mut segment = [0; 20];
+        let mut sum = Sum::default();
+        sum.add_pseudo_v6(peer, ours, Protocol::TCP.0, 20);
+        fields.emit_summed(&OptionSet::default(), &mut segment, &mut sum);
+        segment[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].copy_from_slice(&sum.finish().to_be_bytes());
+        let mut packet = vec![0; 40];
+        ipv6::Header {
+            traffic_class: 0,
+            flow_label: 77,
+            payload_bytes: 20,
+            next_header: Protocol::TCP,
+            hop_limit: 64,
+            source: peer,
+            destination: ours,
+        }
+        .emit(&mut packet);
+        packet.extend(segment);
+        stack.handle_frame(now, &Received::plain(&packet));
+    };
+    let mut labels = Vec::new();
+    for port in [1000, 1001, 1002] {
+        let local = format!("[{OUR_V6}]:50000").parse().unwrap();
+        let remote = std::net::SocketAddr::new(peer.into(), port);
+        let socket = stack.connect(now, Some(local), remote).unwrap();
+        let syn = sent(&mut stack, now);
+        let number = u32::from_be_bytes(syn[0].1[4..8].try_into().unwrap());
+        let ends = (port, 50_000);
+        now += std::time::Duration::from_millis(1);
+        let ack = SeqNumber(number + 1);
+        heard(&mut stack, now, ends, 1, ack, Flags::SYN.with(Flags::ACK));
+        stack.send(now, socket, &[0; 9000], false).unwrap();
+        let mut all = sent(&mut stack, now);
+        assert!(all.iter().any(|(_, segment)| segment.len() > 2000), "a train");
+        // Reset, and what comes behind that.
+        stack.abort(now, socket);
+        all.extend(sent(&mut stack, now));
+        stack.close(now, socket);
+        heard(&mut stack, now, ends, 2, ack, Flags::ACK);
+        let last = sent(&mut stack, now);
+        assert_eq!(last.len(), 1);
+        all.extend(last);
+        let label = syn[0].0;
+        assert!((1..1 << 20).contains(&label));
+        assert!(all.iter().all(|(other, _)| *other == label), "{all:?}");
+        labels.push(label);
+    }
+    assert!(labels[0] != labels[1] && labels[1] != labels[2]);
+    let socket = stack.udp_bind(format!("[{OUR_V6}]:53").parse().unwrap()).unwrap();
+    for _ in 0..2 {
+        let to = std::net::SocketAddr::new(peer.into(), 1000);
+        stack.udp_send(socket, Some(to), b"question").unwrap();
+    }
+    let datagrams = sent(&mut stack, now);
+    assert!(datagrams[0].0 != 0 && datagrams[0].0 == datagrams[1].0);
+}

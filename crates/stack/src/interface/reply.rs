@@ -20,7 +20,14 @@ const MOST: usize = 256;
 #[derive(Debug)]
 pub(crate) enum Reply {
     /// A TCP segment without data.
-    Tcp { link: Link, source: IpAddr, destination: IpAddr, fields: Fields, options: OptionSet },
+    Tcp {
+        link: Link,
+        source: IpAddr,
+        destination: IpAddr,
+        flow_label: u32,
+        fields: Fields,
+        options: OptionSet,
+    },
     /// "I have it."
     Arp { link: Link, packet: arp::Packet },
     /// The same in IPv6.
@@ -87,8 +94,9 @@ impl Interface {
         }
         let reply = self.replies.waiting.pop_front()?;
         Some(match reply {
-            Reply::Tcp { link, source, destination, fields, options } => {
-                let packet = Packet::new(source, destination, Protocol::TCP);
+            Reply::Tcp { link, source, destination, flow_label, fields, options } => {
+                let mut packet = Packet::new(source, destination, Protocol::TCP);
+                packet.flow_label = flow_label;
                 let frame = TcpFrame {
                     packet,
                     fields,
