@@ -22,6 +22,7 @@ use std::collections::VecDeque;
 
 use uncork_packet::{Capabilities, Completion, Instant, Received};
 use uncork_wire::ethernet::Mac;
+use uncork_wire::icmpv6::Listening;
 
 pub use detach::{Detached, Snapshot, SnapshotState};
 pub use fast_open::FastConnect;
@@ -130,6 +131,12 @@ impl Stack {
     /// ([`Config::shares_addresses`]) there is no such route: each remote address is asked for.
     pub fn add_address(&mut self, address: Cidr) {
         self.interface.add_address(address);
+    }
+
+    /// The addresses are all there and are used from now on: on Ethernet it is reported once which multicast groups those of
+    /// IPv6 are looked for in (RFC 3810), and again when a router asks. Where addresses are shared the kernel does that.
+    pub fn report_groups(&mut self) {
+        self.interface.report_groups(Listening::Begins);
     }
 
     /// Adds a route, for a stack that has its addresses to itself. Where they are shared the kernel routes.
