@@ -19,6 +19,7 @@ pub(crate) mod fast_open;
 mod info;
 mod options;
 mod peer;
+mod population;
 pub(crate) mod receive;
 pub(crate) mod recovery;
 pub(crate) mod send;
@@ -43,6 +44,8 @@ pub use options::{KeepAlive, SocketOption};
 pub(crate) use options::{Options, receive_buffer_bytes};
 pub(crate) use peer::Offer;
 use peer::Peer;
+use population::Counted;
+pub(crate) use population::Population;
 pub(crate) use receive::Reassembly;
 use receive::Receiver;
 use receive::ack_policy::AckPolicy;
@@ -66,6 +69,7 @@ use crate::context::Context;
 use crate::demux::Tuple;
 use crate::handle::{ListenerId, SocketId};
 use crate::interface::NeighbourId;
+use crate::memory::LEAST_BYTES;
 use crate::units::MaybeInstant;
 
 /// How long a cork holds at most (tcp(7), TCP_CORK).
@@ -334,10 +338,14 @@ impl Connection {
     /// acknowledged, each segment counted with what it takes of Linux's memory. Who writes to a peer that does not read yet gets
     /// rid of as much as there (tcp_sndbuf_expand, which takes nothing back either).
     pub(crate) fn send_limit(&self, cx: &Context) -> u32 {
+        let (least, most) = cx.config.send_buffer_bytes;
+        if cx.pool.is_short() {
+            let bytes = self.options.send_buffer_bytes.unwrap_or(least);
+            return if cx.pool.is_full() { bytes.min(LEAST_BYTES) } else { bytes };
+        }
         if let Some(bytes) = self.options.send_buffer_bytes {
             return bytes;
         }
-        let (least, most) = cx.config.send_buffer_bytes;
         let segment = (self.segment_bytes() + HEADROOM_BYTES).next_power_of_two() + SKB_BYTES;
         let most = most / COUNTED_SEGMENT_BYTES * self.segment_bytes().min(COUNTED_SEGMENT_BYTES);
         self.congestion.largest().saturating_mul(2 * segment).min(most).max(least)
@@ -354,6 +362,7 @@ impl Connection {
         if one_sided && self.state.is_synchronised() && cx.config.shares_addresses {
             cx.given_up.add(&self.tuple, cx.now);
         }
+        self.count_as(Counted::No, cx);
         self.change_state(cause);
         self.state = State::Closed;
         self.timers.stop_all();

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::population::Counted;
 use super::send::ends::Course;
 use super::{Cause, Connection, Fast, Owed, State};
 use crate::context::Context;
@@ -93,6 +94,8 @@ pub(crate) struct User {
     error: Option<ConnectionError>,
     /// What he is to be told.
     pub(crate) news: Ready,
+    /// As what it lives on.
+    pub(crate) counted: Counted,
     /// In the queue of those with news.
     pub(crate) in_news: bool,
     /// In the queue of those with something to send.
@@ -332,7 +335,7 @@ impl Connection {
     /// What that leads to.
     #[inline(always)]
     pub(super) fn after_read(&mut self, cx: &Context) {
-        if self.options.receive_buffer_bytes.is_none() {
+        if self.options.receive_buffer_bytes.is_none() && !cx.pool.is_short() {
             let round_trip = self.rtt.smoothed().unwrap_or_default();
             let most = cx.config.receive_buffer_bytes.1;
             self.receiver.tune(cx.now, round_trip, self.ack.segment_bytes(), most);
@@ -404,6 +407,7 @@ impl Connection {
             return;
         }
         self.shut_sending(cx);
+        self.become_orphan(cx);
         // Nobody will read what still comes: do not wait for ever for its end.
         self.arm_idle_timer(cx);
     }
