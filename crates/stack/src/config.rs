@@ -80,6 +80,17 @@ pub struct Config {
     pub udp_receive_bytes: u32,
     /// Bytes of datagrams that may wait to be sent from one (wmem_default).
     pub udp_send_bytes: u32,
+    /// Bytes in the send and receive buffers of all connections together: from the first number on no buffer grows by itself
+    /// any more, and from the second on each takes no more than 4 KiB, what comes beyond is dropped, and closed connections
+    /// that hold more are reset (the second and third of tcp_mem; Linux counts what is around the bytes, too). Each connection
+    /// is bounded by itself, so that this is about many.
+    pub memory_bytes: (usize, usize),
+    /// Connections that their users have closed and that are not over: one that would be more is reset when it is closed
+    /// (tcp_max_orphans).
+    pub most_orphans: u32,
+    /// Connections in TIME-WAIT: one that would be more is over as soon as its last ACK has had time to leave
+    /// (tcp_max_tw_buckets).
+    pub most_time_waits: u32,
     /// Bytes of storage that are kept for the next connection that needs some.
     pub kept_storage_bytes: usize,
     /// Whether segments of a conversation in which nothing is amiss take a short way in (header prediction) and
@@ -159,6 +170,9 @@ impl Default for Config {
             receive_buffer_bytes: (64 << 10, 6 << 20),
             udp_receive_bytes: 212_992,
             udp_send_bytes: 212_992,
+            memory_bytes: (768 << 20, 1 << 30),
+            most_orphans: 65_536,
+            most_time_waits: 262_144,
             kept_storage_bytes: 64 << 20,
             short_ways: true,
             timestamps: true,

@@ -3,7 +3,7 @@
 use uncork_packet::{Capabilities, Instant};
 
 use crate::config::Config;
-use crate::connection::Bounds;
+use crate::connection::{Bounds, Population};
 use crate::counters::Counters;
 use crate::fast_open::FastOpenState;
 use crate::memory::Pool;
@@ -24,6 +24,7 @@ pub(crate) struct Context {
     /// As the interface has it.
     pub(crate) device: Capabilities,
     pub(crate) pool: Pool,
+    pub(crate) population: Population,
     pub(crate) secrets: Secrets,
     pub(crate) counters: Counters,
     /// Since somebody has asked last.

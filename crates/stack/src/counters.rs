@@ -68,6 +68,13 @@ pub struct Counters {
     pub old_timestamps: u64,
     /// Challenge ACKs (RFC 5961).
     pub challenge_acks: u64,
+    /// Segments that were dropped because there was no memory for what they bring, or too many gaps (TCPRcvQDrop).
+    pub receive_drops: u64,
+    /// Closed connections that were reset because there were too many, or no memory for what they had to send
+    /// (TCPAbortOnMemory).
+    pub orphans_reset: u64,
+    /// Connections that did not stay in TIME-WAIT because too many did (TCPTimeWaitOverflow).
+    pub time_wait_overflows: u64,
     /// Datagrams that were given to sockets (InDatagrams of UDP).
     pub udp_in: u64,
     /// Datagrams that were sent (OutDatagrams).

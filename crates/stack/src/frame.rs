@@ -47,6 +47,8 @@ pub(crate) struct Packet {
     pub(crate) hops: u8,
     /// What its pieces are called in IPv4, if routers may cut it.
     pub(crate) id: Option<u16>,
+    /// Of IPv6 ([`Secrets::flow_label`](crate::secrets::Secrets::flow_label)); none where no flow is.
+    pub(crate) flow_label: u32,
 }
 
 impl Packet {
@@ -56,7 +58,7 @@ impl Packet {
         protocol: Protocol,
     ) -> Self {
         let (source, destination) = (source.into(), destination.into());
-        Self { source, destination, protocol, tos: 0, hops: ipv4::HOPS, id: None }
+        Self { source, destination, protocol, tos: 0, hops: ipv4::HOPS, id: None, flow_label: 0 }
     }
 
     /// Writes link and IP headers in front of `payload_bytes` octets; gives the length of both.
@@ -84,7 +86,7 @@ impl Packet {
             _ => {
                 ipv6::Header {
                     traffic_class: self.tos,
-                    flow_label: 0,
+                    flow_label: self.flow_label,
                     payload_bytes: u16::try_from(payload_bytes).unwrap_or(0),
                     next_header: self.protocol,
                     hop_limit: self.hops,

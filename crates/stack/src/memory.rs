@@ -6,7 +6,7 @@ mod queue;
 mod ring;
 mod slab;
 
-pub(crate) use pool::Pool;
+pub(crate) use pool::{LEAST_BYTES, Pool};
 pub(crate) use queue::Queue;
 pub(crate) use ring::Ring;
 pub(crate) use slab::Slab;

@@ -13,6 +13,7 @@ pub(crate) struct Secrets {
     sequence: Key,
     stamps: Key,
     ports: Key,
+    flows: Key,
     /// For cookies of Fast Open, and for the table of those that were got.
     pub(crate) fast_open: (Key, Key),
 }
@@ -36,6 +37,7 @@ impl Secrets {
             stamps: derive(3),
             ports: derive(4),
             fast_open: (derive(5), derive(6)),
+            flows: derive(7),
         }
     }
 
@@ -62,6 +64,17 @@ impl Secrets {
     #[expect(clippy::cast_possible_truncation, reason = "any number will do")]
     pub(crate) fn port_offset(&self, tuple: &Tuple) -> u32 {
         hash::strong(self.ports, &tuple.words()) as u32
+    }
+
+    /// The flow label of packets between these ends (RFC 6437 §3: the same for all of a flow, spread evenly, and not to be
+    /// guessed), by which routers choose one of several ways where they do not look at ports (net.ipv6.auto_flowlabels). Zero
+    /// would say that there is none; of IPv4 there is none.
+    pub(crate) fn flow_label(&self, tuple: &Tuple) -> u32 {
+        if !tuple.is_ipv6() {
+            return 0;
+        }
+        let label = (hash::fast(self.flows, &tuple.words()) >> 44) as u32;
+        label.max(1)
     }
 
     /// Where to look for a free port of UDP, the `turn`th time.

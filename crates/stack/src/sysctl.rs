@@ -31,6 +31,10 @@ impl Config {
         {
             self.not_sent_low_water = (bytes != u32::MAX).then_some(bytes);
         }
+        let count = |name| number(name).and_then(|value| u32::try_from(value).ok());
+        self.most_orphans = count("tcp_max_orphans").unwrap_or(self.most_orphans);
+        self.most_time_waits = count("tcp_max_tw_buckets").unwrap_or(self.most_time_waits);
+        self.memory_bytes = memory_bytes(sysctl).unwrap_or(self.memory_bytes);
         let switch = |on: &mut bool, name| *on = number(name).map_or(*on, |value| value != 0);
         switch(&mut self.restart_after_idle, "tcp_slow_start_after_idle");
         switch(&mut self.autocork, "tcp_autocorking");
@@ -45,6 +49,17 @@ impl Config {
             _ => self.ecn,
         };
     }
+}
+
+/// What all connections may hold (tcp_mem): of its three numbers of pages the first says where pressure ends, which is
+/// where it began here. Pages are taken to have 4 KiB; where they have more this is less, and never too much.
+fn memory_bytes(sysctl: &dyn Fn(&str) -> Option<String>) -> Option<(usize, usize)> {
+    let text = sysctl("tcp_mem")?;
+    let mut bytes = text
+        .split_whitespace()
+        .skip(1)
+        .map(|pages| pages.parse::<usize>().ok().map(|pages| pages.saturating_mul(4096)));
+    Some((bytes.next()??, bytes.next()??))
 }
 
 #[cfg(test)]
@@ -118,5 +133,20 @@ mod tests {
             linux.iter().find(|(other, _)| *other == name).map(|(_, value)| value.to_string())
         });
         assert_eq!((config.not_sent_low_water, config.orphan_retries), (None, 8));
+    }
+
+    #[test]
+    fn memory_and_what_lives_on_without_a_user_are_bounded_as_on_the_host() {
+        let host = [
+            ("tcp_mem", "188319\t251094\t376638\n"),
+            ("tcp_max_orphans", "32768\n"),
+            ("tcp_max_tw_buckets", "0\n"),
+        ];
+        let config = followed(&host);
+        assert_eq!(config.memory_bytes, (251_094 * 4096, 376_638 * 4096));
+        assert_eq!((config.most_orphans, config.most_time_waits), (32_768, 0));
+        let senseless = followed(&[("tcp_mem", "1 2"), ("tcp_max_orphans", "-1")]);
+        assert_eq!(senseless.memory_bytes, Config::default().memory_bytes);
+        assert_eq!(senseless.most_orphans, Config::default().most_orphans);
     }
 }

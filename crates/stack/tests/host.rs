@@ -151,6 +151,124 @@ fn a_solicitation_is_answered_if_it_comes_from_this_link() {
     }
 }
 
+#[test]
+fn groups_are_reported_when_addresses_are_first_used_and_when_a_router_asks() {
+    // RFC 3810: what a switch that looks at such reports lets through to us.
+    let mut stack = stack();
+    stack.add_address("fe80::1/64".parse().unwrap());
+    stack.add_address("fd00::5/64".parse().unwrap());
+    stack.report_groups();
+    let report = |kind: u8, frame: &[u8]| {
+        let (link, packet) = ethernet::Header::read(frame).unwrap();
+        assert_eq!(link.destination, Mac([0x33, 0x33, 0, 0, 0, 0x16]));
+        let (ip, rest) = ipv6::Header::read(packet).unwrap();
+        assert_eq!((ip.source, ip.hop_limit), ("fe80::1".parse().unwrap(), 1));
+        assert_eq!(
+            (ip.destination, rest[..4].to_vec()),
+            (icmpv6::LISTENER_REPORTS, vec![58, 0, 5, 2])
+        );
+        let (protocol, report) = ipv6::upper_layer(ip.next_header, rest).unwrap();
+        assert_eq!(protocol, Protocol::ICMPV6);
+        let (message, body) = icmpv6::Message::read(report, ip.source, ip.destination).unwrap();
+        assert_eq!(message, icmpv6::Message::Other(143, 0));
+        // fd00::1 and fe80::1 are looked for in the same.
+        assert_eq!((report[7], body.len()), (2, 40));
+        for (record, address) in body.chunks(20).zip(["fd00::1", "fd00::5"]) {
+            let group = icmpv6::solicited_node(address.parse().unwrap());
+            assert_eq!((&record[..4], &record[4..]), (&[kind, 0, 0, 0][..], &group.octets()[..]));
+        }
+    };
+    let all: Ipv6Addr = "ff02::1".parse().unwrap();
+    let query = |source: &str, hop_limit: u8| {
+        let source: Ipv6Addr = source.parse().unwrap();
+        let mut message = vec![0; 28];
+        icmpv6::Message::ListenerQuery.emit(&mut message, source, all);
+        let mut packet = vec![0; 40];
+        ipv6::Header {
+            traffic_class: 0,
+            flow_label: 0,
+            payload_bytes: 36,
+            next_header: Protocol::HOP_BY_HOP,
+            hop_limit,
+            source,
+            destination: all,
+        }
+        .emit(&mut packet);
+        packet.extend(ipv6::router_alert(Protocol::ICMPV6));
+        packet.extend(message);
+        ethernet(icmpv6::multicast_mac(all), EtherType::IPV6, &packet)
+    };
+    let first = exchange(&mut stack, &query("fe80::9", 255));
+    assert_eq!(first.len(), 1);
+    report(4, &first[0]);
+    assert!(exchange(&mut stack, &query("fd00::9", 1)).is_empty(), "it is from another link");
+    let again = exchange(&mut stack, &query("fe80::9", 1));
+    assert_eq!(again.len(), 1);
+    report(2, &again[0]);
+}
+
+#[test]
+fn an_advertisement_without_an_address_confirms_a_neighbour() {
+    // RFC 4861 §4.4 and §7.2.5: who is asked himself may leave it out.
+    let mut stack = stack();
+    let (ours, peer): (Ipv6Addr, Ipv6Addr) = (OUR_V6.parse().unwrap(), "fd00::2".parse().unwrap());
+    let tell = |stack: &mut Stack, now, mac: Option<Mac>, overrides| {
+        let bytes = if mac.is_some() { icmpv6::NEIGHBOUR_BYTES } else { 24 };
+        let mut message = vec![0; bytes];
+        let told = icmpv6::Message::NeighbourAdvertisement {
+            target: peer,
+            solicited: true,
+            overrides,
+            mac,
+        };
+        told.emit(&mut message, peer, ours);
+        let mut packet = vec![0; 40];
+        ipv6::Header {
+            traffic_class: 0,
+            flow_label: 0,
+            payload_bytes: u16::try_from(bytes).unwrap(),
+            next_header: Protocol::ICMPV6,
+            hop_limit: 255,
+            source: peer,
+            destination: ours,
+        }
+        .emit(&mut packet);
+        packet.extend(message);
+        stack.handle_frame(now, &Received::plain(&ethernet(MAC, EtherType::IPV6, &packet)));
+    };
+    let sent = |stack: &mut Stack, now| {
+        let mut slot = vec![0; 2000];
+        let mut sent = Vec::new();
+        while stack.poll_transmit(now, &mut slot).is_some() {
+            let (link, packet) = ethernet::Header::read(&slot).unwrap();
+            sent.push((link.destination, ipv6::Header::read(packet).unwrap().0.next_header));
+        }
+        sent
+    };
+    let at = Instant::from_millis;
+    let remote = |port| std::net::SocketAddr::new(peer.into(), port);
+    stack.connect(at(0), None, remote(9)).unwrap();
+    assert_eq!(sent(&mut stack, at(0)).len(), 1);
+    tell(&mut stack, at(1), Some(OTHER), false);
+    assert_eq!(sent(&mut stack, at(1)), [(OTHER, Protocol::TCP)]);
+    // After half a minute he is asked himself, and says that he is there.
+    stack.connect(at(31_000), None, remote(10)).unwrap();
+    let asked = sent(&mut stack, at(31_000));
+    assert_eq!(asked.len(), 2);
+    assert!(asked.contains(&(OTHER, Protocol::ICMPV6)));
+    tell(&mut stack, at(31_001), None, false);
+    stack.connect(at(60_000), None, remote(11)).unwrap();
+    assert_eq!(sent(&mut stack, at(60_000)), [(OTHER, Protocol::TCP)]);
+    // Somebody else who says that he is he is not believed, unless he says that it counts.
+    let third = Mac([2, 0, 0, 0, 0, 77]);
+    tell(&mut stack, at(60_001), Some(third), false);
+    stack.connect(at(60_002), None, remote(12)).unwrap();
+    assert!(sent(&mut stack, at(60_002)).iter().all(|(mac, _)| *mac == OTHER));
+    tell(&mut stack, at(60_003), Some(third), true);
+    stack.connect(at(60_004), None, remote(13)).unwrap();
+    assert_eq!(sent(&mut stack, at(60_004)), [(third, Protocol::TCP)]);
+}
+
 /// A router's complaint about a segment of ours that begins at `seq`: it is too long for a link of this MTU.
 fn too_big(lab: &Lab, seq: u32, mtu: u16) -> Vec<u8> {
     undeliverable(lab, seq, (icmpv4::FRAGMENTATION_NEEDED, mtu))
@@ -319,4 +437,87 @@ fn a_packet_of_ipv6_from_an_address_of_ipv4_is_nobodys() {
         assert_eq!(sent.len(), answers, "{source}");
         assert_eq!(stack.counters().not_for_us - before, 1 - answers as u64, "{source}");
     }
+}
+
+#[test]
+fn all_packets_between_two_ends_have_one_flow_label_and_other_ends_another() {
+    // RFC 6437; those of a train have it, as their headers are made of the train's.
+    let device = Capabilities { max_train_bytes: 65_000, ..Capabilities::plain(Medium::Ip, 1500) };
+    let mut stack = Stack::new(Config::default(), device, MAC, [1; 32]);
+    stack.add_address("fd00::1/64".parse().unwrap());
+    let mut now = Instant::from_millis(5);
+    let (ours, peer): (Ipv6Addr, Ipv6Addr) = (OUR_V6.parse().unwrap(), "fd00::2".parse().unwrap());
+    let sent = |stack: &mut Stack, now| {
+        let mut slot = vec![0; 70_000];
+        let mut sent = Vec::new();
+        while let Some(transmit) = stack.poll_transmit(now, &mut slot) {
+            let frame = &slot[..transmit.frame_bytes as usize];
+            let (ip, rest) = ipv6::Header::read(frame).unwrap();
+            sent.push((ip.flow_label, rest.to_vec()));
+        }
+        sent
+    };
+    let heard = |stack: &mut Stack, now, (port, ours_is): (u16, u16), seq, ack, flags| {
+        let fields = Fields {
+            source_port: port,
+            destination_port: ours_is,
+            seq: SeqNumber(seq),
+            ack,
+            flags,
+            window: 60_000,
+        };
+        let mut segment = [0; 20];
+        let mut sum = Sum::default();
+        sum.add_pseudo_v6(peer, ours, Protocol::TCP.0, 20);
+        fields.emit_summed(&OptionSet::default(), &mut segment, &mut sum);
+        segment[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].copy_from_slice(&sum.finish().to_be_bytes());
+        let mut packet = vec![0; 40];
+        ipv6::Header {
+            traffic_class: 0,
+            flow_label: 77,
+            payload_bytes: 20,
+            next_header: Protocol::TCP,
+            hop_limit: 64,
+            source: peer,
+            destination: ours,
+        }
+        .emit(&mut packet);
+        packet.extend(segment);
+        stack.handle_frame(now, &Received::plain(&packet));
+    };
+    let mut labels = Vec::new();
+    for port in [1000, 1001, 1002] {
+        let local = format!("[{OUR_V6}]:50000").parse().unwrap();
+        let remote = std::net::SocketAddr::new(peer.into(), port);
+        let socket = stack.connect(now, Some(local), remote).unwrap();
+        let syn = sent(&mut stack, now);
+        let number = u32::from_be_bytes(syn[0].1[4..8].try_into().unwrap());
+        let ends = (port, 50_000);
+        now += std::time::Duration::from_millis(1);
+        let ack = SeqNumber(number + 1);
+        heard(&mut stack, now, ends, 1, ack, Flags::SYN.with(Flags::ACK));
+        stack.send(now, socket, &[0; 9000], false).unwrap();
+        let mut all = sent(&mut stack, now);
+        assert!(all.iter().any(|(_, segment)| segment.len() > 2000), "a train");
+        // Reset, and what comes behind that.
+        stack.abort(now, socket);
+        all.extend(sent(&mut stack, now));
+        stack.close(now, socket);
+        heard(&mut stack, now, ends, 2, ack, Flags::ACK);
+        let last = sent(&mut stack, now);
+        assert_eq!(last.len(), 1);
+        all.extend(last);
+        let label = syn[0].0;
+        assert!((1..1 << 20).contains(&label));
+        assert!(all.iter().all(|(other, _)| *other == label), "{all:?}");
+        labels.push(label);
+    }
+    assert!(labels[0] != labels[1] && labels[1] != labels[2]);
+    let socket = stack.udp_bind(format!("[{OUR_V6}]:53").parse().unwrap()).unwrap();
+    for _ in 0..2 {
+        let to = std::net::SocketAddr::new(peer.into(), 1000);
+        stack.udp_send(socket, Some(to), b"question").unwrap();
+    }
+    let datagrams = sent(&mut stack, now);
+    assert!(datagrams[0].0 != 0 && datagrams[0].0 == datagrams[1].0);
 }

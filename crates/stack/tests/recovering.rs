@@ -538,3 +538,42 @@ fn the_ack_that_ends_a_timeout_opens_the_window() {
     lab.send(". 1:0(0) ack 1001 win 65535");
     assert_eq!(lab.stack.info(lab.now, socket).unwrap().window_segments, 2);
 }
+
+#[test]
+fn a_peer_of_tiny_segments_has_no_more_of_them_under_way_than_one_of_ordinary_ones() {
+    // CVE-2019-11478: what each of them costs to keep account of is not less for it.
+    let config = Config { pacing: false, ..Config::default() };
+    let device = Capabilities { max_train_bytes: 65_000, ..Capabilities::plain(Medium::Ip, 1500) };
+    let mut lab = Lab::with_device(config, device);
+    let socket = lab.accepted("mss 48,sackOK,ws 14");
+    let data = vec![b'x'; 1 << 20];
+    let (mut acked, mut most) = (1, 0);
+    for _ in 0..40 {
+        while lab.stack.send(lab.now, socket, &data, false).is_ok() {}
+        while !lab.take().is_empty() {}
+        let info = lab.stack.info(lab.now, socket).unwrap();
+        most = most.max(info.unacknowledged_segments);
+        assert!(info.queued_bytes <= 8192 * 48, "{}", info.queued_bytes);
+        lab.wait(1);
+        acked += info.queued_bytes - info.unsent_bytes;
+        lab.send(&format!(". 1:1(0) ack {acked} win 65535"));
+    }
+    assert!((4096..=8192).contains(&most), "{most}");
+    // He tells of every other one, four in an ACK; what he does not have goes out again, and all of it has arrived in the end.
+    while lab.stack.send(lab.now, socket, &data, false).is_ok() {}
+    while !lab.take().is_empty() {}
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    let end = acked + info.queued_bytes - info.unsent_bytes;
+    lab.wait(10);
+    for first in (acked + 48..end - 8 * 48).step_by(8 * 48) {
+        let block = |n: u32| format!("sack {}:{}", first + 2 * n * 48, first + (2 * n + 1) * 48);
+        let blocks = [0, 1, 2, 3].map(block).join(",");
+        lab.send(&format!(". 1:1(0) ack {acked} win 65535 <{blocks}>"));
+    }
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    assert!(info.lost_segments > 2000 && info.sacked_segments > 2000, "{info:?}");
+    assert!(lab.take().iter().any(|sent| sent.starts_with(&format!(". {acked}:"))));
+    lab.send(&format!(". 1:1(0) ack {end} win 65535"));
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    assert_eq!((info.unacknowledged_segments, info.lost_segments), (0, 0));
+}

@@ -108,6 +108,15 @@ pub struct Counts {
     pub throttled: u64,
     /// Frames that could not be read.
     pub malformed: u64,
+    /// Segments that were dropped because there was no memory for what they bring.
+    #[serde(default)]
+    pub receive_drops: u64,
+    /// Closed connections that were reset because there were too many, or no memory.
+    #[serde(default)]
+    pub orphans_reset: u64,
+    /// Connections that did not stay in TIME-WAIT because too many did.
+    #[serde(default)]
+    pub time_wait_overflows: u64,
 }
 
 impl AddAssign for Counts {
@@ -124,6 +133,9 @@ impl AddAssign for Counts {
         self.autocorked += other.autocorked;
         self.throttled += other.throttled;
         self.malformed += other.malformed;
+        self.receive_drops += other.receive_drops;
+        self.orphans_reset += other.orphans_reset;
+        self.time_wait_overflows += other.time_wait_overflows;
     }
 }
 
@@ -142,6 +154,9 @@ impl From<&Counters> for Counts {
             autocorked: counters.autocorked,
             throttled: counters.throttled,
             malformed: counters.malformed,
+            receive_drops: counters.receive_drops,
+            orphans_reset: counters.orphans_reset,
+            time_wait_overflows: counters.time_wait_overflows,
         }
     }
 }

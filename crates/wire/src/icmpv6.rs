@@ -30,6 +30,54 @@ pub const PORT_UNREACHABLE: u8 = 4;
 /// The type of a message about a header that could not be made sense of (RFC 4443 §3.4).
 pub const PARAMETER_PROBLEM: u8 = 4;
 
+/// Where reports of multicast listeners go (RFC 3810 §5.2.14).
+pub const LISTENER_REPORTS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
+
+/// Hop limit of multicast listener discovery (RFC 3810 §5).
+pub const LISTENER_HOP_LIMIT: u8 = 1;
+
+/// What a listener report says of its groups: packets from anybody are listened to (RFC 3810 §5.2.12).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listening {
+    /// It has been so, and was asked for.
+    IsSo = 2,
+    /// It is so from now on.
+    Begins = 4,
+}
+
+/// Octets of a listener report on so many groups.
+#[must_use]
+pub const fn listener_report_bytes(groups: usize) -> usize {
+    HEADER_BYTES + groups * GROUP_BYTES
+}
+
+/// Octets of a group in it (RFC 3810 §5.2.5).
+const GROUP_BYTES: usize = 20;
+
+/// Writes a listener report of version 2 (type 143) over `bytes`, which are as many as its groups take.
+///
+/// # Panics
+///
+/// If there are fewer.
+pub fn emit_listener_report(
+    bytes: &mut [u8],
+    listening: Listening,
+    groups: impl Iterator<Item = Ipv6Addr>,
+    from: Ipv6Addr,
+) {
+    bytes.fill(0);
+    let mut count = 0;
+    let (head_bytes, records) = bytes.split_at_mut(HEADER_BYTES);
+    for (record, group) in records.chunks_exact_mut(GROUP_BYTES).zip(groups) {
+        record[0] = listening as u8;
+        record[4..].copy_from_slice(&group.octets());
+        count += 1;
+    }
+    head(head_bytes, 143, 0, count);
+    let sum = sum(bytes, from, LISTENER_REPORTS).finish();
+    bytes[2..4].copy_from_slice(&sum.to_be_bytes());
+}
+
 /// A message, or its head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Message {
@@ -43,6 +91,8 @@ pub enum Message {
     PacketTooBig(u32),
     /// Time exceeded (type 3), with its code.
     TimeExceeded(u8),
+    /// Who listens to multicast groups? (type 130)
+    ListenerQuery,
     /// Who has `target`? (type 135)
     NeighbourSolicitation {
         /// Address that is asked for.
@@ -82,6 +132,7 @@ impl Message {
             (1, code) => Self::Unreachable(code),
             (2, _) => Self::PacketTooBig(be32(bytes, 4)?),
             (3, code) => Self::TimeExceeded(code),
+            (130, 0) => Self::ListenerQuery,
             (135, 0) => Self::NeighbourSolicitation {
                 target: array::<16>(bytes, 8)?.into(),
                 source: link_address(bytes, SOURCE_LINK_ADDRESS)?,
@@ -112,6 +163,7 @@ impl Message {
             Self::Unreachable(code) => head(bytes, 1, code, 0),
             Self::PacketTooBig(mtu) => head(bytes, 2, 0, mtu),
             Self::TimeExceeded(code) => head(bytes, 3, code, 0),
+            Self::ListenerQuery => head(bytes, 130, 0, 0),
             Self::Other(kind, code) => head(bytes, kind, code, 0),
             Self::NeighbourSolicitation { target, source } => {
                 head(bytes, 135, 0, 0);

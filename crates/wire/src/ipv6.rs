@@ -74,25 +74,74 @@ impl Header {
     }
 }
 
+/// Hop-by-hop options, a routing header, a fragment, options for the destination (IANA's registry of extension headers).
+const HOP_BY_HOP: u8 = 0;
+const ROUTING: u8 = 43;
+const FRAGMENT: u8 = 44;
+const DESTINATION: u8 = 60;
+
+/// Octets of hop-by-hop options that say nothing but [`ROUTER_ALERT`], in front of what `next` is.
+pub const ROUTER_ALERT_BYTES: usize = 8;
+
+/// "Routers, look at this": a datagram of multicast listener discovery (RFC 2711 §2.1, value 0). The header ends with padding.
+#[must_use]
+pub fn router_alert(next: Protocol) -> [u8; ROUTER_ALERT_BYTES] {
+    [next.0, 0, 5, 2, 0, 0, 1, 0]
+}
+
 /// What is behind the extension headers (RFC 8200 §4): its protocol and its octets.
 ///
 /// # Errors
 ///
-/// [`Malformed::Ipv6Length`] if they run past the packet or have no end, [`Unread::NotTcp`] for a
-/// fragment: nothing is put together again here.
+/// [`Malformed::Ipv6Length`] if they run past the packet or have no end, [`Malformed::Ipv6Extension`] for one that a host must
+/// not pass over, [`Unread::NotTcp`] for a fragment: nothing is put together again here. What is discarded is not
+/// complained about (RFC 4443 §3.4 would have a parameter problem): who sends such packets is no peer of anybody's here.
 pub fn upper_layer(first: Protocol, mut rest: &[u8]) -> Result<(Protocol, &[u8]), Unread> {
+    const REFUSED: Unread = Unread::Malformed(Malformed::Ipv6Extension);
     let mut next = first;
-    for _ in 0..MAX_EXTENSIONS {
+    for place in 0..MAX_EXTENSIONS {
         let length = match next.0 {
-            // Hop-by-hop options, routing, destination options: in units of eight octets.
-            0 | 43 | 60 => 8 + usize::from(octet(rest, 1)?) * 8,
+            // Nowhere but in front (§4.1).
+            HOP_BY_HOP if place > 0 => return Err(REFUSED),
+            HOP_BY_HOP | DESTINATION => {
+                let length = extension_bytes(rest)?;
+                let options = rest.get(2..length).ok_or(LIES)?;
+                if !may_skip(options)? {
+                    return Err(REFUSED);
+                }
+                length
+            }
+            // To be sent on, which a host does for none of them (§4.4, and RFC 5095 for type 0).
+            ROUTING if octet(rest, 3)? != 0 => return Err(REFUSED),
+            ROUTING => extension_bytes(rest)?,
             // A fragment that is the whole packet (RFC 6946).
-            44 if be16(rest, 2)? & 0xfff9 == 0 => 8,
-            44 => return Err(Unread::NotTcp),
+            FRAGMENT if be16(rest, 2)? & 0xfff9 == 0 => 8,
+            FRAGMENT => return Err(Unread::NotTcp),
             _ => return Ok((next, rest)),
         };
         next = Protocol(octet(rest, 0)?);
-        rest = rest.get(length..).ok_or(Unread::Malformed(Malformed::Ipv6Length))?;
+        rest = rest.get(length..).ok_or(LIES)?;
     }
-    Err(Unread::Malformed(Malformed::Ipv6Length))
+    Err(LIES)
+}
+
+const LIES: Unread = Unread::Malformed(Malformed::Ipv6Length);
+
+/// In units of eight octets, the first not counted.
+fn extension_bytes(header: &[u8]) -> Result<usize, Unread> {
+    Ok(8 + usize::from(octet(header, 1)?) * 8)
+}
+
+/// Whether all options may be passed over by who knows none of them: the upper two bits of the type say what he has to do
+/// (RFC 8200 §4.2), and anything but 00 is to discard the packet.
+fn may_skip(mut options: &[u8]) -> Result<bool, Unread> {
+    while let Some(&kind) = options.first() {
+        if kind >> 6 != 0 {
+            return Ok(false);
+        }
+        // Pad1 alone has no length.
+        let length = if kind == 0 { 1 } else { 2 + usize::from(octet(options, 1)?) };
+        options = options.get(length..).ok_or(LIES)?;
+    }
+    Ok(true)
 }

@@ -48,6 +48,8 @@ pub use seq::SeqNumber;
 pub struct Protocol(pub u8);
 
 impl Protocol {
+    /// Hop-by-hop options, which stand in front of what a packet of IPv6 has.
+    pub const HOP_BY_HOP: Self = Self(0);
     /// ICMP.
     pub const ICMP: Self = Self(1);
     /// TCP.
@@ -78,6 +80,9 @@ pub enum Malformed {
     Ipv4Length,
     /// An IPv6 payload length that its extension headers exceed, or above the frame's.
     Ipv6Length,
+    /// An IPv6 extension header that must not be passed over: a route that goes on, an option that says so of itself, or
+    /// hop-by-hop options behind another one.
+    Ipv6Extension,
     /// A TCP data offset below 20 octets or beyond the segment's end, or no room for a header.
     TcpOffset,
     /// An option whose length is impossible (RFC 9293 §3.1).
@@ -98,6 +103,7 @@ impl fmt::Display for Malformed {
             Self::IpVersion => "an IP version that does not exist",
             Self::Ipv4Length => "an IPv4 length that lies",
             Self::Ipv6Length => "an IPv6 length that lies",
+            Self::Ipv6Extension => "an IPv6 extension header that must not be passed over",
             Self::TcpOffset => "a TCP header length that lies",
             Self::TcpOption => "a TCP option whose length lies",
             Self::Checksum => "a checksum that does not fit",

@@ -210,6 +210,38 @@ fn extension_headers_lead_to_the_upper_layer_or_to_a_refusal() {
 }
 
 #[test]
+fn extension_headers_that_say_so_are_not_passed_over() {
+    const REFUSED: Result<(Protocol, &[u8]), Unread> =
+        Err(Unread::Malformed(Malformed::Ipv6Extension));
+    let found = |first, header: [u8; 8]| {
+        let packet = [&header[..], &[9, 9]].concat();
+        ipv6::upper_layer(Protocol(first), &packet).map(|(next, rest)| (next, rest.len()))
+    };
+    let tcp = Ok((Protocol::TCP, 2));
+    // RFC 8200 §4.4 and RFC 5095: a route that has ended, and one that goes on, of types 0 and 4.
+    for kind in [0, 4] {
+        assert_eq!(found(43, [6, 0, kind, 0, 0, 0, 0, 0]), tcp);
+        let goes_on = [6, 0, kind, 1, 0, 0, 0, 0];
+        assert_eq!(ipv6::upper_layer(Protocol(43), &goes_on), REFUSED);
+    }
+    // RFC 8200 §4.2: the upper two bits of an option's type, whether or not padding stands before it.
+    for first in [0, 60] {
+        for (kind, passes) in [(0x3e, true), (0x7e, false), (0xbe, false), (0xfe, false)] {
+            let expected =
+                if passes { tcp } else { Err(Unread::Malformed(Malformed::Ipv6Extension)) };
+            assert_eq!(found(first, [6, 0, kind, 4, 0, 0, 0, 0]), expected, "{first} {kind}");
+            assert_eq!(found(first, [6, 0, 0, 1, 1, 7, kind, 0]), expected, "{first} {kind}");
+        }
+        let lies = Err(Unread::Malformed(Malformed::Ipv6Length));
+        assert_eq!(found(first, [6, 0, 1, 5, 0, 0, 0, 0]), lies);
+        assert_eq!(found(first, ipv6::router_alert(Protocol::TCP)), tcp);
+    }
+    // Hop-by-hop options stand in front or nowhere (§4.1).
+    let behind = [[0, 0, 1, 4, 0, 0, 0, 0], [6, 0, 1, 4, 0, 0, 0, 0]].concat();
+    assert_eq!(ipv6::upper_layer(Protocol(60), &behind), REFUSED);
+}
+
+#[test]
 fn groups_of_neighbours_follow_from_the_address() {
     let address: Ipv6Addr = "fe80::2aa:ff:fe28:9c5a".parse().unwrap();
     let group = icmpv6::solicited_node(address);

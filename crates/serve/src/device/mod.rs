@@ -276,6 +276,7 @@ impl Place {
         for &address in &self.addresses {
             stack.add_address(address);
         }
+        stack.report_groups();
         for &gateway in &self.gateways {
             let any: IpAddr = if gateway.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
             let destination = Cidr { address: any, prefix: 0 };

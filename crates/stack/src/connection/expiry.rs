@@ -4,7 +4,7 @@ use uncork_packet::Instant;
 
 use super::deferral::Turn;
 use super::recovery::Phase;
-use super::recovery::flight::Judgement;
+use super::recovery::judging::Judgement;
 use super::timers::{LossTimer, Timer};
 use super::{Cause, Connection, ConnectionError, Owed, State};
 use crate::context::Context;
@@ -125,6 +125,9 @@ impl Connection {
     }
 
     fn on_loss_timer(&mut self, cx: &mut Context) {
+        if self.is_to_give_way(cx) {
+            return self.give_way(cx);
+        }
         match std::mem::take(&mut self.timers.loss) {
             LossTimer::None => {}
             LossTimer::Retransmit if self.state.is_synchronised() => self.on_timeout(cx),
@@ -278,13 +281,6 @@ impl Connection {
         let fits = self.sender.window_room() > 0;
         self.owed.add(if fits { Owed::WINDOW_FILL } else { Owed::PROBE });
         self.arm_loss_timer(cx);
-    }
-
-    /// All is done; wait until nothing old can still be on its way (RFC 9293 §3.4.2).
-    pub(crate) fn enter_time_wait(&mut self, cx: &mut Context) {
-        self.timers.stop_all();
-        self.sender.release(&mut cx.pool);
-        self.timers.set(Timer::Idle, cx.now + cx.config.time_wait);
     }
 
     /// Chooses how long silence may last.

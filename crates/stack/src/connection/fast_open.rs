@@ -9,7 +9,7 @@ use uncork_wire::tcp::{Flags, OptionSet};
 
 use super::arrival::{Outcome, Segment};
 use super::recovery::Delivered;
-use super::recovery::flight::Judgement;
+use super::recovery::judging::Judgement;
 use super::{Connection, ConnectionError, Owed, State};
 use crate::context::Context;
 use crate::event::Ready;

@@ -21,6 +21,7 @@ mod info;
 mod options;
 mod path;
 mod peer;
+mod population;
 pub(crate) mod receive;
 pub(crate) mod recovery;
 pub(crate) mod send;
@@ -46,6 +47,8 @@ pub(crate) use options::{Options, receive_buffer_bytes};
 pub(crate) use path::Path;
 pub(crate) use peer::Offer;
 use peer::Peer;
+use population::Counted;
+pub(crate) use population::Population;
 pub(crate) use receive::Reassembly;
 use receive::Receiver;
 use receive::ack_policy::AckPolicy;
@@ -68,6 +71,7 @@ pub use user::{ConnectionError, RecvError, SendError};
 use crate::context::Context;
 use crate::demux::Tuple;
 use crate::handle::{ListenerId, SocketId};
+use crate::memory::LEAST_BYTES;
 use crate::units::MaybeInstant;
 
 /// How long a cork holds at most (tcp(7), TCP_CORK).
@@ -76,6 +80,11 @@ pub(crate) const CORK_CEILING: Duration = Duration::from_millis(200);
 /// What Linux reckons for a segment's headers, shared info and sk_buff (tcp_sndbuf_expand).
 const HEADROOM_BYTES: u32 = 576;
 const SKB_BYTES: u32 = 256;
+
+/// A segment is counted with so many octets at least where a send buffer follows the window: who says that his are smaller gets
+/// no more of them under way than of such ones, as each costs as much to keep account of (Linux counts what each takes
+/// of its memory; CVE-2019-11478). Those that everybody takes are larger (RFC 9293 §3.7.1).
+const COUNTED_SEGMENT_BYTES: u32 = 512;
 
 /// Options and data of a full segment, however small a peer says that it is, or his window: who says less wants many
 /// packets for few octets (tcp_min_snd_mss, and 68 octets with headers in tcp_bound_to_half_wnd).
@@ -322,12 +331,17 @@ impl Connection {
     /// acknowledged, each segment counted with what it takes of Linux's memory. Who writes to a peer that does not read yet gets
     /// rid of as much as there (tcp_sndbuf_expand, which takes nothing back either).
     pub(crate) fn send_limit(&self, cx: &Context) -> u32 {
+        let (least, most) = cx.config.send_buffer_bytes;
+        if cx.pool.is_short() {
+            let bytes = self.options.send_buffer_bytes.unwrap_or(least);
+            return if cx.pool.is_full() { bytes.min(LEAST_BYTES) } else { bytes };
+        }
         if let Some(bytes) = self.options.send_buffer_bytes {
             return bytes;
         }
-        let (least, most) = cx.config.send_buffer_bytes;
         let segment = (self.segment_bytes() + HEADROOM_BYTES).next_power_of_two() + SKB_BYTES;
-        self.congestion.largest().saturating_mul(2 * segment).clamp(least, most)
+        let most = most / COUNTED_SEGMENT_BYTES * self.segment_bytes().min(COUNTED_SEGMENT_BYTES);
+        self.congestion.largest().saturating_mul(2 * segment).min(most).max(least)
     }
 
     /// Ends it, and tells the user why; nothing is sent any more but what is owed.
@@ -341,6 +355,7 @@ impl Connection {
         if one_sided && self.state.is_synchronised() && cx.config.shares_addresses {
             cx.given_up.add(&self.tuple, cx.now);
         }
+        self.count_as(Counted::No, cx);
         self.change_state(cause);
         self.state = State::Closed;
         self.timers.stop_all();

@@ -65,7 +65,7 @@ impl Connection {
         // There is never less room than that.
         let room =
             cx.config.send_buffer_bytes.0.saturating_sub(self.sender.queued_bytes()) as usize;
-        if bytes.is_empty() || bytes.len() > room || !self.is_steady(cx) {
+        if bytes.is_empty() || bytes.len() > room || cx.pool.is_full() || !self.is_steady(cx) {
             return false;
         }
         #[expect(clippy::cast_possible_truncation, reason = "there is room for them")]

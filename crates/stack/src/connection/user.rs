@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::population::Counted;
 use super::send::ends::Course;
 use super::{Cause, Connection, Fast, Owed, State};
 use crate::context::Context;
@@ -98,6 +99,8 @@ pub(crate) struct User {
     pub(crate) soft_error: Option<ConnectionError>,
     /// What he is to be told.
     pub(crate) news: Ready,
+    /// As what it lives on.
+    pub(crate) counted: Counted,
     /// In the queue of those with news.
     pub(crate) in_news: bool,
     /// In the queue of those with something to send.
@@ -337,7 +340,7 @@ impl Connection {
     /// What that leads to.
     #[inline(always)]
     pub(super) fn after_read(&mut self, cx: &Context) {
-        if self.options.receive_buffer_bytes.is_none() {
+        if self.options.receive_buffer_bytes.is_none() && !cx.pool.is_short() {
             // What an ACK of ours has taken tells nothing: who only receives knows it of the handshake alone.
             let round_trip = self.receiver.round_trip.known();
             let most = cx.config.receive_buffer_bytes.1;
@@ -410,6 +413,7 @@ impl Connection {
             return;
         }
         self.shut_sending(cx);
+        self.become_orphan(cx);
         // Nobody will read what still comes: do not wait for ever for its end.
         self.arm_idle_timer(cx);
     }

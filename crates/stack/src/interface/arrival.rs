@@ -4,9 +4,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use uncork_packet::{Instant, Medium};
 use uncork_wire::ethernet::{self, EtherType, Mac};
+use uncork_wire::icmpv6::Listening;
 use uncork_wire::{Protocol, Unread, arp, icmpv4, icmpv6, ipv4, ipv6};
 
 use super::Interface;
+use super::neighbour::Told;
 use super::reply::{Reply, echo_fits};
 use crate::address::Address;
 use crate::connection::ConnectionError;
@@ -271,9 +273,8 @@ impl Interface {
                 Ok(if tcp { Frame::Tcp(incoming) } else { Frame::Udp(incoming) })
             }
             Protocol::ICMPV6 => {
-                let near = header.hop_limit == icmpv6::NEIGHBOUR_HOP_LIMIT;
                 let back = back.link(self.mac);
-                self.arrive_icmpv6(source, destination, payload, (back, near, now))
+                self.arrive_icmpv6(source, destination, payload, (back, header.hop_limit, now))
             }
             _ => Ok(Frame::NotForUs),
         }
@@ -284,12 +285,14 @@ impl Interface {
         source: Ipv6Addr,
         destination: Ipv6Addr,
         payload: &'a [u8],
-        (back, near, now): (Link, bool, Instant),
+        (back, hop_limit, now): (Link, u8, Instant),
     ) -> Result<Frame<'a>, Unread> {
         use icmpv6::Message;
+        let near = hop_limit == icmpv6::NEIGHBOUR_HOP_LIMIT;
         let (message, body) = Message::read(payload, source, destination)?;
         Ok(match message {
             Message::EchoRequest(..)
+            | Message::ListenerQuery
             | Message::NeighbourSolicitation { .. }
             | Message::NeighbourAdvertisement { .. }
                 if self.shared =>
@@ -303,10 +306,21 @@ impl Interface {
             Message::NeighbourSolicitation { target, source: asker } if near => {
                 self.answer_solicitation(source, target, asker, back, now)
             }
-            Message::NeighbourAdvertisement { target, mac: Some(mac), .. }
-                if near && mac.is_unicast() =>
+            Message::NeighbourAdvertisement { target, solicited, overrides, mac }
+                if near && mac.is_none_or(Mac::is_unicast) =>
             {
-                Frame::Neighbour(self.neighbours.learn(target.into(), mac, now, false))
+                // What goes to many answers nobody's question (§7.1.2).
+                let solicited = solicited && !destination.is_multicast();
+                let told = Told { mac, solicited, overrides };
+                Frame::Neighbour(self.neighbours.advertised(target.into(), told, now))
+            }
+            // From a router of this link (RFC 3810 §6.2). It is answered at once, not within the time that it gives all to
+            // answer: one host does not make a storm. What a querier of version 1 wants (§8.2.1) is left out.
+            Message::ListenerQuery
+                if hop_limit == icmpv6::LISTENER_HOP_LIMIT && source.is_unicast_link_local() =>
+            {
+                self.report_groups(Listening::IsSo);
+                Frame::Done
             }
             _ => complaint_v6(message).map_or(Frame::Done, |it| Frame::Complaint(it, body)),
         })

@@ -70,6 +70,16 @@ struct Neighbour {
     waiting: Vec<u32>,
 }
 
+/// What an advertisement tells of a neighbour.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Told {
+    pub(crate) mac: Option<Mac>,
+    /// It answers a question of ours.
+    pub(crate) solicited: bool,
+    /// It takes precedence over what is known.
+    pub(crate) overrides: bool,
+}
+
 /// A question to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Question {
@@ -230,6 +240,32 @@ impl Neighbours {
         std::mem::take(&mut entry.waiting)
     }
 
+    /// He says where he is, or that he is still there (RFC 4861 §7.2.5). Gives the connections that have waited for that.
+    pub(crate) fn advertised(&mut self, address: IpAddr, told: Told, now: Instant) -> Vec<u32> {
+        let Some(&place) = self.places.get(&address) else { return Vec::new() };
+        let entry = &mut self.entries[place as usize];
+        let mac = match (told.mac, entry.mac) {
+            // Nothing is known of him, and nothing is told.
+            (None, None) => return Vec::new(),
+            (Some(mac), Some(known)) if mac != known && !told.overrides => {
+                // Perhaps he has moved, and perhaps somebody pretends to be him: he is asked where he is when he is needed.
+                entry.fresh_until = entry.fresh_until.min(now);
+                return Vec::new();
+            }
+            (told, known) => told.or(known),
+        };
+        if told.solicited {
+            entry.fresh_until = now + REACHABLE;
+            entry.ask_at = None;
+            entry.asked = 0;
+        } else if mac != entry.mac {
+            entry.fresh_until = Instant::ZERO;
+            entry.ask_at = None;
+        }
+        entry.mac = mac;
+        std::mem::take(&mut entry.waiting)
+    }
+
     /// What he has sent proves that he got what was sent to him (RFC 4861 §7.3.1). That the way back to
     /// his SYN works does not make it the one that the kernel would take: that is asked for now.
     #[inline(always)]
@@ -378,7 +414,7 @@ mod tests {
     use uncork_packet::Instant;
     use uncork_wire::ethernet::Mac;
 
-    use super::{Found, Neighbours, Question};
+    use super::{Found, Neighbours, Question, Told};
 
     const MAC: Mac = Mac([2, 0, 0, 0, 0, 7]);
 
@@ -418,6 +454,40 @@ mod tests {
         let later = later + Duration::from_secs(31);
         assert_eq!(neighbours.mac(id, later), Some(MAC));
         assert_eq!(neighbours.poll_question().and_then(|question| question.mac), Some(MAC));
+    }
+
+    #[test]
+    fn an_advertisement_confirms_what_is_known_and_replaces_it_only_if_it_says_so() {
+        // RFC 4861 §7.2.5.
+        let address: IpAddr = "fe80::7".parse().unwrap();
+        let (no_mac, other) = (None, Mac([2, 0, 0, 0, 0, 9]));
+        let told = |mac, solicited, overrides| Told { mac, solicited, overrides };
+        let mut neighbours = Neighbours::default();
+        let at = Instant::from_millis;
+        assert!(neighbours.advertised(address, told(Some(MAC), true, true), at(0)).is_empty());
+        let id = neighbours.find_or_add(address);
+        assert_eq!(neighbours.mac(id, at(0)), None);
+        neighbours.wait(id, 5);
+        // While nothing is known an address is what is needed, and whichever comes is taken.
+        assert!(neighbours.advertised(address, told(no_mac, true, true), at(1)).is_empty());
+        assert_eq!(neighbours.advertised(address, told(Some(MAC), true, false), at(1)), [5]);
+        neighbours.poll_question();
+        // An answer without an address says that he is there.
+        assert_eq!(neighbours.fresh(id, at(30_500)), None);
+        neighbours.advertised(address, told(no_mac, true, false), at(30_000));
+        assert_eq!(neighbours.fresh(id, at(59_000)), Some(MAC));
+        // Another address makes it doubtful, and no more.
+        neighbours.advertised(address, told(Some(other), true, false), at(31_000));
+        assert_eq!(neighbours.fresh(id, at(31_000)), None);
+        assert_eq!(neighbours.mac(id, at(31_000)), Some(MAC));
+        let question = Question { address, mac: Some(MAC) };
+        assert_eq!(neighbours.poll_question(), Some(question));
+        // One that overrides is taken; not asked for, it is to be confirmed.
+        neighbours.advertised(address, told(Some(other), false, true), at(31_500));
+        assert_eq!(neighbours.mac(id, at(31_500)), Some(other));
+        assert!(neighbours.poll_question().is_some() && neighbours.fresh(id, at(31_500)).is_none());
+        neighbours.advertised(address, told(Some(other), true, true), at(31_600));
+        assert_eq!(neighbours.fresh(id, at(31_600)), Some(other));
     }
 
     #[test]

@@ -4,10 +4,11 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
 
-use uncork_packet::{Capabilities, Checksum, Transmit};
+use uncork_packet::{Capabilities, Checksum, Medium, Transmit};
 use uncork_wire::ethernet::{EtherType, Mac};
+use uncork_wire::icmpv6::Listening;
 use uncork_wire::tcp::{Fields, OptionSet};
-use uncork_wire::{Protocol, arp, icmpv4, icmpv6};
+use uncork_wire::{Protocol, arp, icmpv4, icmpv6, ipv6};
 
 use super::Interface;
 use super::neighbour::Question;
@@ -20,7 +21,14 @@ const MOST: usize = 256;
 #[derive(Debug)]
 pub(crate) enum Reply {
     /// A TCP segment without data.
-    Tcp { link: Link, source: IpAddr, destination: IpAddr, fields: Fields, options: OptionSet },
+    Tcp {
+        link: Link,
+        source: IpAddr,
+        destination: IpAddr,
+        flow_label: u32,
+        fields: Fields,
+        options: OptionSet,
+    },
     /// "I have it."
     Arp { link: Link, packet: arp::Packet },
     /// The same in IPv6.
@@ -31,6 +39,8 @@ pub(crate) enum Reply {
         solicited: bool,
         target: Ipv6Addr,
     },
+    /// "I listen to the groups of my addresses."
+    Groups(Listening),
     /// What was sent comes back.
     Echo { link: Link, source: IpAddr, destination: IpAddr, id: u16, seq: u16, body: Vec<u8> },
     /// Nobody has the port of what is quoted.
@@ -52,6 +62,13 @@ impl Replies {
             self.waiting.push_back(reply);
         }
         room
+    }
+
+    /// Keeps a report of groups, if none waits already.
+    fn push_groups(&mut self, listening: Listening) {
+        if !self.waiting.iter().any(|reply| matches!(reply, Reply::Groups(_))) {
+            self.push(Reply::Groups(listening));
+        }
     }
 
     /// An empty body to be filled.
@@ -87,8 +104,9 @@ impl Interface {
         }
         let reply = self.replies.waiting.pop_front()?;
         Some(match reply {
-            Reply::Tcp { link, source, destination, fields, options } => {
-                let packet = Packet::new(source, destination, Protocol::TCP);
+            Reply::Tcp { link, source, destination, flow_label, fields, options } => {
+                let mut packet = Packet::new(source, destination, Protocol::TCP);
+                packet.flow_label = flow_label;
                 let frame = TcpFrame {
                     packet,
                     fields,
@@ -109,6 +127,7 @@ impl Interface {
                 };
                 emit_neighbour(slot, link, (source, destination), &message)
             }
+            Reply::Groups(listening) => self.emit_groups(slot, listening),
             Reply::Echo { link, source, destination, id, seq, body } => {
                 let messages =
                     (icmpv4::Message::EchoReply(id, seq), icmpv6::Message::EchoReply(id, seq));
@@ -127,6 +146,52 @@ impl Interface {
                 transmit
             }
         })
+    }
+
+    /// Says which groups of neighbour discovery are listened to (RFC 4291 §2.8), so that switches which look at such reports
+    /// let them through (RFC 4541 §3). Sent once for what begins (RFC 3810 §9.1 has it twice: who has missed it hears it with
+    /// his next query).
+    pub(crate) fn report_groups(&mut self, listening: Listening) {
+        let ethernet = self.device.medium == Medium::Ethernet;
+        if ethernet && !self.shared && self.groups().next().is_some() {
+            self.replies.push_groups(listening);
+        }
+    }
+
+    fn groups(&self) -> impl Iterator<Item = Ipv6Addr> {
+        let all = self.addresses.iter().filter_map(|ours| match ours.address {
+            IpAddr::V6(address) => Some(address),
+            IpAddr::V4(_) => None,
+        });
+        all.clone().enumerate().filter_map(move |(place, address)| {
+            let group = icmpv6::solicited_node(address);
+            let told = all.clone().take(place).any(|one| icmpv6::solicited_node(one) == group);
+            (!told).then_some(group)
+        })
+    }
+
+    fn emit_groups(&self, slot: &mut [u8], listening: Listening) -> Transmit {
+        let destination = icmpv6::LISTENER_REPORTS;
+        // RFC 3810 §5.2.13, RFC 3590 §4: an address of the link, or none.
+        let near = self.addresses.iter().find_map(|ours| match ours.address {
+            IpAddr::V6(address) if address.is_unicast_link_local() => Some(address),
+            _ => None,
+        });
+        let source = near.unwrap_or(Ipv6Addr::UNSPECIFIED);
+        let room = usize::from(self.device.mtu)
+            .saturating_sub(ipv6::HEADER_BYTES + ipv6::ROUTER_ALERT_BYTES);
+        let fits = |&count: &usize| icmpv6::listener_report_bytes(count) <= room;
+        let count = (1..=self.groups().count()).take_while(fits).count();
+        let bytes = ipv6::ROUTER_ALERT_BYTES + icmpv6::listener_report_bytes(count);
+        let mut packet = Packet::new(source, destination, Protocol::HOP_BY_HOP);
+        packet.hops = icmpv6::LISTENER_HOP_LIMIT;
+        let mac = icmpv6::multicast_mac(destination);
+        let link = Link::Ethernet { source: self.mac, destination: mac };
+        let start = packet.emit(slot, link, bytes);
+        let (alert, report) = slot[start..start + bytes].split_at_mut(ipv6::ROUTER_ALERT_BYTES);
+        alert.copy_from_slice(&ipv6::router_alert(Protocol::ICMPV6));
+        icmpv6::emit_listener_report(report, listening, self.groups(), source);
+        whole(start + bytes)
     }
 
     /// "Who has it?", to him whose address is old, or to everybody.

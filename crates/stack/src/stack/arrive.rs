@@ -313,8 +313,15 @@ impl Stack {
 
     fn reply(&mut self, fields: Fields, options: OptionSet, incoming: &Incoming<'_>) {
         let link = incoming.back.link(self.interface.mac);
+        let tuple = Tuple {
+            local_address: incoming.destination,
+            remote_address: incoming.source,
+            local_port: fields.source_port,
+            remote_port: fields.destination_port,
+        };
+        let flow_label = self.shared.secrets.flow_label(&tuple);
         let (source, destination) = (incoming.destination.ip(), incoming.source.ip());
-        self.say(Reply::Tcp { link, source, destination, fields, options });
+        self.say(Reply::Tcp { link, source, destination, flow_label, fields, options });
     }
 
     /// Sends a segment that is no connection's.

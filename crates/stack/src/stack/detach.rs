@@ -187,7 +187,8 @@ impl Stack {
         self.settle(socket.place);
         if let Some((link, (fields, options))) = owed {
             let (source, destination) = (tuple.local().ip(), tuple.remote().ip());
-            self.say(Reply::Tcp { link, source, destination, fields, options });
+            let flow_label = self.shared.secrets.flow_label(&tuple);
+            self.say(Reply::Tcp { link, source, destination, flow_label, fields, options });
         }
         Some(detached)
     }

@@ -7,5 +7,6 @@ impl Stack {
     /// needed at once, as the kernel does it; for the rest with the next connection.
     pub fn follow(&mut self, sysctl: &dyn Fn(&str) -> Option<String>) {
         self.shared.config.follow(sysctl);
+        self.shared.pool.set_bounds(self.shared.config.memory_bytes);
     }
 }

@@ -141,6 +141,7 @@ impl Connection {
     /// Takes the data of a segment that is like the one before it, and next in order; whether that is so.
     fn join(&mut self, cx: &mut Context, segment: &Segment<'_>) -> bool {
         let fits = self.takes_plain_data()
+            && !cx.pool.is_full()
             && segment.seq == self.receiver.nxt
             && !segment.end().after(self.receiver.window_end());
         if fits {

@@ -22,13 +22,14 @@ use std::collections::VecDeque;
 
 use uncork_packet::{Capabilities, Completion, Instant, Received};
 use uncork_wire::ethernet::Mac;
+use uncork_wire::icmpv6::Listening;
 
 pub use detach::{Detached, Snapshot, SnapshotState};
 pub use fast_open::FastConnect;
 pub use sockets::{ConnectError, Shutdown};
 
 use crate::config::Config;
-use crate::connection::{Bounds, Connection};
+use crate::connection::{Bounds, Connection, Population};
 use crate::context::Context;
 use crate::counters::Counters;
 use crate::demux::Demux;
@@ -78,6 +79,12 @@ pub struct Stack {
     cookie_sent_at: MaybeInstant,
 }
 
+fn bounded_pool(config: &Config) -> Pool {
+    let mut pool = Pool::new(config.kept_storage_bytes);
+    pool.set_bounds(config.memory_bytes);
+    pool
+}
+
 #[derive(Debug, Clone, Copy)]
 enum News {
     Socket(u32),
@@ -114,7 +121,8 @@ impl Stack {
                 now: Instant::ZERO,
                 device,
                 deferral: join::Deferral::Never,
-                pool: Pool::new(config.kept_storage_bytes),
+                pool: bounded_pool(&config),
+                population: Population::default(),
                 fast_open: FastOpenState::new(config.fast_open, keys, cache),
                 timeouts: Bounds::new(config.min_rto, config.max_rto),
                 config,
@@ -132,6 +140,12 @@ impl Stack {
         self.interface.add_address(address);
     }
 
+    /// The addresses are all there and are used from now on: on Ethernet it is reported once which multicast groups those of
+    /// IPv6 are looked for in (RFC 3810), and again when a router asks. Where addresses are shared the kernel does that.
+    pub fn report_groups(&mut self) {
+        self.interface.report_groups(Listening::Begins);
+    }
+
     /// Adds a route, for a stack that has its addresses to itself. Where they are shared the kernel routes.
     pub fn add_route(&mut self, route: Route) {
         self.interface.add_route(route);
@@ -141,6 +155,13 @@ impl Stack {
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
+    }
+
+    /// Bytes of storage behind all send and receive buffers, which is what
+    /// [`Config::memory_bytes`](crate::Config::memory_bytes) bounds.
+    #[must_use]
+    pub fn buffered_bytes(&self) -> usize {
+        self.shared.pool.lent_bytes()
     }
 
     /// The requests that have come since this was asked last.

@@ -7,6 +7,7 @@ use uncork_packet::{Instant, Medium, Received, Transmit, Trust};
 use uncork_wire::{Malformed, Protocol, Unread, udp};
 
 use super::{News, Stack};
+use crate::demux::Tuple;
 use crate::event::Ready;
 use crate::frame::{Link, Packet};
 use crate::interface::arrival::Incoming;
@@ -316,7 +317,9 @@ impl Stack {
             let limit = self.shared.config.udp_send_bytes;
             let writable = socket.wants_room && socket.sending.is_half_empty(limit);
             socket.wants_room &= !writable;
-            let transmit = emit(&datagram, port, slot, link, &self.interface.device);
+            let tuple = Tuple::new(SocketAddr::new(datagram.ours, port), datagram.peer);
+            let label = self.shared.secrets.flow_label(&tuple);
+            let transmit = emit(&datagram, (port, label), slot, link, &self.interface.device);
             self.udp.give(datagram.bytes);
             self.udp.make_ready(place);
             if writable {

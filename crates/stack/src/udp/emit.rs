@@ -18,12 +18,13 @@ pub(crate) fn most_bytes(mtu: u16, ipv6: bool) -> usize {
 /// Writes it into `slot`, which must have room for it.
 pub(crate) fn emit(
     datagram: &Datagram,
-    port: u16,
+    (port, flow_label): (u16, u32),
     slot: &mut [u8],
     link: Link,
     device: &Capabilities,
 ) -> Transmit {
-    let packet = Packet::new(datagram.ours, datagram.peer.ip(), Protocol::UDP);
+    let mut packet = Packet::new(datagram.ours, datagram.peer.ip(), Protocol::UDP);
+    packet.flow_label = flow_label;
     let bytes = udp::HEADER_BYTES + datagram.bytes.len();
     let start = packet.emit(slot, link, bytes);
     let segment = &mut slot[start..start + bytes];

@@ -46,6 +46,8 @@ impl Connection {
         }
         let before = self.receiver.nxt;
         let taken = self.receiver.take(segment.seq, data, &mut cx.pool);
+        let dropped = if taken == Taken::Dropped { segment.segments() } else { 0 };
+        cx.counters.receive_drops += u64::from(dropped);
         let new = (self.receiver.nxt - before).unsigned_abs();
         self.counts.bytes_received += u64::from(new);
         self.counts.data_segments_in += u64::from(segment.segments());

@@ -27,6 +27,7 @@ impl Connection {
             && sender.unsent_bytes() == 0
             && sender.flight.is_plain()
             && (bytes > 0 || !sender.flight.is_empty())
+            && (bytes == 0 || !cx.pool.is_full())
             && (bytes == 0 || !peer.ecn || (segment.tos & 3 != 0) == self.counts.saw_capable)
             && self.is_steady(cx)
     }

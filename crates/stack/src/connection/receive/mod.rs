@@ -12,7 +12,7 @@ pub(crate) use reassembly::Reassembly;
 use round_trip::RoundTrip;
 use window::Tuning;
 
-use crate::memory::{Pool, Ring};
+use crate::memory::{LEAST_BYTES, Pool, Ring};
 
 /// Receive sequence space (RFC 9293 §3.3.1) and the bytes in it.
 #[derive(Debug)]
@@ -140,6 +140,10 @@ impl Receiver {
         if !end.after(self.nxt) {
             self.report_duplicate(seq, end);
             return Taken::Duplicate;
+        }
+        // Where all connections have too much, nobody gets more than what his user needs to go on (tcp_try_rmem_schedule).
+        if pool.is_full() && (seq.after(self.nxt) || self.readable_bytes() >= LEAST_BYTES) {
+            return Taken::Dropped;
         }
         if seq.after(self.nxt) {
             return self.take_ahead(seq, end, data, pool);

@@ -10,8 +10,14 @@ use uncork_wire::SeqNumber;
 use super::record::{
     AMBIGUOUS, LIMITED, LOST, Passed, RETRANSMITTED, Record, SACKED, WAITED_SHIFT,
 };
-use super::records::Records;
+use super::records::{Records, Settled};
 use crate::memory::Pool;
+
+/// Records beyond which a SACK block divides none any more: one divides a train in up to three, each insertion moves what is
+/// behind it, and who tells of every other segment of a large window would make thousands of a few. An honest receiver
+/// tells of far fewer ranges ([`Reassembly`](crate::connection::receive::Reassembly) keeps 512), and Linux stops at as
+/// many, give or take (tcp_fragment, where sk_wmem_queued is twice the send buffer; CVE-2019-11478).
+const MOST_DIVIDED: usize = 4096;
 
 /// What one ACK has newly told.
 #[derive(Debug, Clone, Copy, Default)]
@@ -56,14 +62,14 @@ impl Delivered {
 /// The scoreboard. Counts are in segments.
 #[derive(Debug, Default)]
 pub(crate) struct Flight {
-    records: Records,
+    pub(super) records: Records,
     /// Not cumulatively acknowledged.
     out: u32,
     sacked: u32,
-    lost: u32,
-    retransmitted: u32,
+    pub(super) lost: u32,
+    pub(super) retransmitted: u32,
     /// No record before this one wants a retransmission.
-    hint: SeqNumber,
+    pub(super) hint: SeqNumber,
     /// When more than so many segments have arrived in all, what was out while the user had no more has; zero if he always
     /// had (app_limited).
     limited_until: u32,
@@ -242,11 +248,12 @@ impl Flight {
                 }
             }
         }
-        // So that it never gets so old that it would seem to be one to come.
-        if let Some(first) = self.records.front()
-            && self.hint.before(first.seq)
-        {
-            self.hint = first.seq;
+        // So that they never get so old that they would seem to be to come.
+        if let Some(first) = self.records.front() {
+            let first = first.seq;
+            self.hint = self.hint.max(first);
+            let settled = self.records.settled();
+            self.records.settle(Settled { until: settled.until.max(first), ..settled });
         }
     }
 
@@ -284,15 +291,13 @@ impl Flight {
             if record.seq.before(left) {
                 // The first whole segment at or behind the left edge.
                 let into = (left - record.seq).unsigned_abs().next_multiple_of(mss.max(1));
-                if into >= record.len() {
-                    index += 1;
-                    continue;
+                if into < record.len() {
+                    self.divide(index, record.seq + into, mss);
                 }
-                self.split(index, record.seq + into, mss);
                 index += 1;
                 continue;
             }
-            if record.end.after(right) && !self.split(index, right, mss) {
+            if record.end.after(right) && !self.divide(index, right, mss) {
                 break;
             }
             let Some(record) = self.records.get_mut(index) else { break };
@@ -336,9 +341,15 @@ impl Flight {
         true
     }
 
+    /// Divides a record for a SACK block as [`Self::split`] does, unless there are too many: then it tells nothing of this
+    /// one, which is sent again if need be.
+    fn divide(&mut self, index: usize, at: SeqNumber, mss: u32) -> bool {
+        self.records.count() < MOST_DIVIDED && self.split(index, at, mss)
+    }
+
     /// Divides a record before the segment that has `at` in it; whether there was one to divide
     /// before.
-    fn split(&mut self, index: usize, at: SeqNumber, mss: u32) -> bool {
+    pub(super) fn split(&mut self, index: usize, at: SeqNumber, mss: u32) -> bool {
         let Some(record) = self.records.get_mut(index) else { return false };
         // A FIN may make the last one longer by an octet.
         let most = record.segments.saturating_sub(1);
@@ -361,42 +372,6 @@ impl Flight {
         true
     }
 
-    /// Looks at what is neither SACKed nor known lost, oldest first, until `judge` says stop.
-    pub(crate) fn judge(&mut self, mut judge: impl FnMut(&Record) -> Judgement) {
-        for record in self.records.iter_mut() {
-            if record.is_sacked() || record.wants_retransmission() {
-                continue;
-            }
-            match judge(record) {
-                Judgement::Lost => {
-                    let segments = u32::from(record.segments);
-                    if record.marks & LOST == 0 {
-                        self.lost += segments;
-                    }
-                    if record.marks & RETRANSMITTED != 0 {
-                        self.retransmitted -= segments;
-                    }
-                    record.marks = record.marks & !RETRANSMITTED | LOST;
-                    if record.seq.before(self.hint) {
-                        self.hint = record.seq;
-                    }
-                }
-                Judgement::Wait => {}
-                Judgement::Stop => break,
-            }
-        }
-    }
-
-    /// The first segment is lost: all that duplicate ACKs without SACK can tell (RFC 6582).
-    pub(crate) fn lose_first_segment(&mut self, mss: u32) {
-        let Some(&first) = self.records.front() else { return };
-        if first.segments > 1 {
-            self.split(0, first.seq + mss, mss);
-        }
-        let seq = first.seq;
-        self.judge(|record| if record.seq == seq { Judgement::Lost } else { Judgement::Stop });
-    }
-
     /// Segments are of another size from now on: counts anew, and what was longer is lost.
     pub(crate) fn resegment(&mut self, mss: u32) {
         (self.out, self.sacked, self.lost, self.retransmitted) = (0, 0, 0, 0);
@@ -413,6 +388,7 @@ impl Flight {
             self.retransmitted += if record.marks & RETRANSMITTED != 0 { segments } else { 0 };
         }
         self.hint = self.records.front().map_or(self.hint, |first| first.seq);
+        self.judge_anew();
     }
 
     /// The peer has forgotten what it had SACKed (RFC 2018 §8). What was joined then is counted in
@@ -425,6 +401,7 @@ impl Flight {
             record.segments = u16::try_from(segments).unwrap_or(u16::MAX);
         }
         self.sacked = 0;
+        self.judge_anew();
     }
 
     /// Nothing was lost: everything is in flight, once.
@@ -434,11 +411,13 @@ impl Flight {
         }
         self.lost = 0;
         self.retransmitted = 0;
+        self.judge_anew();
     }
 
     /// The first record that is lost and not sent again since.
     pub(crate) fn next_lost(&self) -> Option<&Record> {
-        if self.lost == 0 {
+        // All that is lost was sent again.
+        if self.lost == self.retransmitted {
             return None;
         }
         let from = self.records.partition_point(|record| record.seq.before(self.hint));
@@ -455,15 +434,21 @@ impl Flight {
         if segments < record.segments {
             self.split(index, seq + u32::from(segments) * mss, mss);
         }
+        let is_first = self.next_lost().is_some_and(|first| first.seq == seq);
         let Some(record) = self.records.get_mut(index) else { return };
         record.sent_at = now;
         record.marks |= AMBIGUOUS;
         // A probe of what is not known lost is a copy: the original still counts, and nothing else.
         if record.is_lost() && record.marks & RETRANSMITTED == 0 {
             record.marks |= RETRANSMITTED;
-            self.retransmitted += u32::from(record.segments);
-            if self.hint == seq {
-                self.hint = record.end;
+            let (segments, end) = (u32::from(record.segments), record.end);
+            if self.retransmitted == 0 {
+                let settled = self.records.settled();
+                self.records.settle(Settled { again_since: now, ..settled });
+            }
+            self.retransmitted += segments;
+            if is_first {
+                self.hint = end;
             }
         }
     }
@@ -480,20 +465,17 @@ impl Flight {
         for (one, next) in self.records.iter().zip(self.records.iter().skip(1)) {
             assert_eq!(one.end, next.seq);
         }
+        let settled = self.records.settled();
+        let has_many = self.records.count() > 1;
+        for record in self.records.iter().filter(|_| has_many) {
+            let again = record.marks & RETRANSMITTED != 0;
+            let is_settled = record.is_sacked() || record.is_lost();
+            assert!(is_settled || !record.seq.before(settled.until), "it is judged no more");
+            assert!(!again || record.sent_at >= settled.again_since, "it left before");
+        }
         let first = self.records.iter().find(|record| record.wants_retransmission());
         assert_eq!(first.map(|record| record.seq), self.next_lost().map(|record| record.seq));
     }
-}
-
-/// What is thought of a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Judgement {
-    /// It will not arrive.
-    Lost,
-    /// It still may.
-    Wait,
-    /// So may all behind it.
-    Stop,
 }
 
 #[cfg(test)]
@@ -502,7 +484,8 @@ mod tests {
     use uncork_packet::Instant;
     use uncork_wire::SeqNumber;
 
-    use super::{Delivered, Flight, Judgement};
+    use super::super::judging::Judgement;
+    use super::{Delivered, Flight};
     use crate::memory::Pool;
 
     const MSS: u32 = 100;
@@ -571,7 +554,13 @@ mod tests {
                     Step::Lose(bytes) => {
                         let limit = una + bytes;
                         flight.judge(|record| {
-                            if record.end.after(limit) { Judgement::Stop } else { Judgement::Lost }
+                            if !record.end.after(limit) {
+                                Judgement::Lost
+                            } else if record.is_ambiguous() {
+                                Judgement::Wait
+                            } else {
+                                Judgement::Stop
+                            }
                         });
                     }
                     Step::LoseFirst => flight.lose_first_segment(MSS),

@@ -6,6 +6,7 @@
 
 pub(crate) mod flight;
 pub(crate) mod frto;
+pub(crate) mod judging;
 pub(crate) mod prr;
 pub(crate) mod rack;
 mod record;

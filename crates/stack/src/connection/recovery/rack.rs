@@ -6,7 +6,8 @@ use std::time::Duration;
 use uncork_packet::Instant;
 use uncork_wire::SeqNumber;
 
-use super::flight::{Flight, Judgement};
+use super::flight::Flight;
+use super::judging::Judgement;
 use super::record::Record;
 use super::rtt::Rtt;
 use crate::units::Micros;
@@ -168,7 +169,7 @@ impl Rack {
         let patience = self.rtt.as_duration() + window;
         let newest = (self.sent_at, self.end);
         let mut wait = None;
-        flight.judge(|record| {
+        flight.judge_until(newest.0, |record| {
             if !sent_after(newest, (record.sent_at, record.end)) {
                 // Those behind an original were sent later still; behind a retransmission stand
                 // originals that may be older.

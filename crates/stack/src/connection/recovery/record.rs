@@ -69,6 +69,18 @@ impl Record {
         self.marks & !LIMITED == 0
     }
 
+    /// It is lost, and so is what was sent of it again; gives how many segments are that were not lost before, and takes those
+    /// that are in flight no more from `retransmitted`.
+    pub(super) fn lose(&mut self, retransmitted: &mut u32) -> u32 {
+        let segments = u32::from(self.segments);
+        let newly = if self.is_lost() { 0 } else { segments };
+        if self.marks & RETRANSMITTED != 0 {
+            *retransmitted -= segments;
+        }
+        self.marks = self.marks & !RETRANSMITTED | LOST;
+        newly
+    }
+
     /// Octets of sequence space.
     pub(crate) fn len(&self) -> u32 {
         (self.end - self.seq).unsigned_abs()

@@ -3,11 +3,40 @@
 
 use std::collections::VecDeque;
 
+use uncork_packet::Instant;
+use uncork_wire::SeqNumber;
+
 use super::record::Record;
 use crate::memory::Pool;
 
 /// More than one, from the pool; boxed, as most connections have none.
-pub(crate) type List = Box<VecDeque<Record>>;
+pub(crate) type List = Box<Many>;
+
+/// Records, and what need not be looked at of them.
+#[derive(Debug, Default)]
+pub(crate) struct Many {
+    records: VecDeque<Record>,
+    settled: Settled,
+}
+
+impl Many {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.records.capacity()
+    }
+}
+
+/// What is known of records without a look at them. Of a lone one nothing need be.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Settled {
+    /// None before this one is neither SACKed nor known lost, but for retransmissions that are in flight.
+    pub(super) until: SeqNumber,
+    /// None of those left before.
+    pub(super) again_since: Instant,
+}
 
 /// Records in the order of their numbers.
 #[derive(Debug, Default)]
@@ -52,45 +81,64 @@ impl Records {
     }
 
     pub(super) fn back(&self) -> Option<&Record> {
-        self.lone().or_else(|| self.many.as_ref()?.back())
+        self.lone().or_else(|| self.many.as_ref()?.records.back())
     }
 
     pub(super) fn get(&self, index: usize) -> Option<&Record> {
         match &self.many {
-            Some(many) => many.get(index),
+            Some(many) => many.records.get(index),
             None => self.lone().filter(|_| index == 0),
         }
     }
 
     pub(super) fn get_mut(&mut self, index: usize) -> Option<&mut Record> {
         match &mut self.many {
-            Some(many) => many.get_mut(index),
+            Some(many) => many.records.get_mut(index),
             None => Some(&mut self.lone).filter(|lone| lone.segments > 0 && index == 0),
         }
     }
 
     #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = &Record> {
-        self.lone().into_iter().chain(self.many.iter().flat_map(|many| many.iter()))
+        self.lone().into_iter().chain(self.many.iter().flat_map(|many| many.records.iter()))
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Record> {
         let has = self.has_lone();
-        let many = self.many.iter_mut().flat_map(|many| many.iter_mut());
+        let many = self.many.iter_mut().flat_map(|many| many.records.iter_mut());
         has.then_some(&mut self.lone).into_iter().chain(many)
     }
 
     /// From this place on.
     pub(super) fn from(&self, index: usize) -> impl Iterator<Item = &Record> {
         let lone = self.lone().filter(|_| index == 0);
-        let many = self.many.iter().flat_map(move |many| many.range(index.min(many.len())..));
+        let many = self.many.iter().map(|many| &many.records);
+        let many = many.flat_map(move |many| many.range(index.min(many.len())..));
         lone.into_iter().chain(many)
+    }
+
+    /// The same, to change them.
+    pub(super) fn iter_mut_from(&mut self, index: usize) -> impl Iterator<Item = &mut Record> {
+        let has = self.has_lone() && index == 0;
+        let many = self.many.iter_mut().map(|many| &mut many.records);
+        let many = many.flat_map(move |many| many.range_mut(index.min(many.len())..));
+        has.then_some(&mut self.lone).into_iter().chain(many)
+    }
+
+    /// Whether they are in a list.
+    pub(super) fn has_many(&self) -> bool {
+        self.many.is_some()
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.many.as_ref().map_or(usize::from(self.has_lone()), |many| many.records.len())
     }
 
     /// How many in front are such.
     pub(super) fn partition_point(&self, mut is: impl FnMut(&Record) -> bool) -> usize {
         match &self.many {
-            Some(many) => many.partition_point(is),
+            Some(many) => many.records.partition_point(is),
             None => usize::from(self.lone().is_some_and(&mut is)),
         }
     }
@@ -109,28 +157,46 @@ impl Records {
         if self.many.is_none() {
             self.many = Some(pool.take_records());
         }
-        self.list().push_back(record);
+        let many = self.list();
+        if many.is_empty() {
+            many.settled = Settled { until: record.seq, ..Settled::default() };
+        }
+        many.records.push_back(record);
     }
 
     /// All of them in the list.
-    fn list(&mut self) -> &mut VecDeque<Record> {
+    fn list(&mut self) -> &mut Many {
         let lone = self.take_lone();
         let many = self.many.get_or_insert_default();
-        many.extend(lone);
+        if let Some(lone) = lone {
+            many.settled = Settled { until: lone.seq, ..Settled::default() };
+            many.records.push_back(lone);
+        }
         many
     }
 
+    /// See [`Settled`].
+    pub(super) fn settled(&self) -> Settled {
+        self.many.as_ref().map_or_else(Settled::default, |many| many.settled)
+    }
+
+    pub(super) fn settle(&mut self, settled: Settled) {
+        if let Some(many) = &mut self.many {
+            many.settled = settled;
+        }
+    }
+
     pub(super) fn insert(&mut self, index: usize, record: Record) {
-        self.list().insert(index, record);
+        self.list().records.insert(index, record);
     }
 
     pub(super) fn remove(&mut self, index: usize) {
-        self.list().remove(index);
+        self.list().records.remove(index);
     }
 
     pub(super) fn pop_front(&mut self) -> Option<Record> {
         match &mut self.many {
-            Some(many) => many.pop_front(),
+            Some(many) => many.records.pop_front(),
             None => self.take_lone(),
         }
     }
@@ -138,7 +204,7 @@ impl Records {
     pub(super) fn clear(&mut self) {
         self.lone.segments = 0;
         if let Some(many) = &mut self.many {
-            many.clear();
+            many.records.clear();
         }
     }
 
@@ -219,6 +285,8 @@ mod tests {
                 let numbers = |some: Vec<&Record>| some.iter().map(|one| one.seq.0).collect::<VecDeque<_>>();
                 prop_assert_eq!(numbers(records.iter().collect()), model.clone());
                 prop_assert_eq!(records.iter_mut().count(), model.len());
+                prop_assert_eq!(records.iter_mut_from(at).count(), model.len() - at);
+                prop_assert_eq!(records.count(), model.len());
                 prop_assert_eq!(numbers(records.from(at).collect()), model.split_off(at));
                 model.extend(records.from(at).map(|one| one.seq.0));
                 prop_assert_eq!(records.get(at).map(|one| one.seq.0), model.get(at).copied());

@@ -68,6 +68,7 @@ impl Connection {
     ) -> Transmit {
         let tuple = &self.tuple;
         let mut packet = Packet::new(tuple.local_address, tuple.remote_address, Protocol::TCP);
+        packet.flow_label = cx.secrets.flow_label(tuple);
         packet.tos = self.options.tos & !3 | if segment.capable { ECT0 } else { 0 };
         packet.id = self.packet_id();
         let mss = self.segment_bytes();
