@@ -22,6 +22,9 @@ pub(crate) struct Path {
     pub(crate) mtu: u16,
     /// Not even the smallest does: routers cut them to pieces.
     pub(crate) is_cut: bool,
+    /// What is said if the connection is given up: a router's word that its packets do not arrive, until something has
+    /// (sk_err_soft).
+    pub(crate) soft_error: Option<ConnectionError>,
 }
 
 impl Connection {
@@ -51,7 +54,7 @@ impl Connection {
             return;
         }
         // A soft error for a connection that is open (RFC 1122 §4.2.3.9, RFC 5461): it goes on trying.
-        self.user.soft_error = Some(what.error);
+        self.path.soft_error = Some(what.error);
         if what.is_cut_off && seq == self.sender.una {
             self.take_doubling_back(cx);
         }
@@ -73,7 +76,7 @@ impl Connection {
         let sender = &self.sender;
         let has_more = sender.unsent_bytes() > 0 || sender.owes_fin();
         if sender.una != sender.nxt || has_more && sender.window_room() > 0 {
-            self.user.soft_error = Some(ConnectionError::Unreachable);
+            self.path.soft_error = Some(ConnectionError::Unreachable);
         }
         // What could not even be sent has no timer yet, and is to be given up as what was sent is.
         if sender.flight.is_empty() {
@@ -83,7 +86,7 @@ impl Connection {
 
     /// Why it is given up: what was said last of the way, if nothing has come through since (tcp_write_err).
     pub(super) fn reason_to_give_up(&self) -> ConnectionError {
-        self.user.soft_error.unwrap_or(ConnectionError::TimedOut)
+        self.path.soft_error.unwrap_or(ConnectionError::TimedOut)
     }
 
     /// It was the way, and no crowd on it, that the last repetition was lost to: the next one comes as soon as if

@@ -33,7 +33,7 @@ impl Connection {
         let Self { sender, receiver, peer, user, options, recovery, .. } = self;
         let open = self.state == State::Established && self.listener.is_none();
         let user_waits = user.held || user.wants_room || user.error().is_some();
-        let is_doubtful = user.soft_error.is_some() || self.path.is_cut;
+        let is_doubtful = self.path.soft_error.is_some() || self.path.is_cut;
         let says_more = sender.more || sender.fin_queued || sender.has_ends();
         let bounded = options.send_buffer_bytes.is_some() || options.not_sent_low_water.is_some();
         let tries_again = recovery.timeouts > 0 || self.rtt.backoff > 0;

@@ -95,8 +95,6 @@ pub(crate) struct User {
     pub(crate) wants_room: bool,
     /// Why it is over, if it failed and he was not told.
     error: Option<ConnectionError>,
-    /// What it says if it is given up: a router's word that its packets do not arrive, until something has (sk_err_soft).
-    pub(crate) soft_error: Option<ConnectionError>,
     /// What he is to be told.
     pub(crate) news: Ready,
     /// As what it lives on.

@@ -17,7 +17,7 @@ impl Stack {
     pub(super) fn insert(&mut self, now: Instant, tuple: Tuple, options: &[SocketOption]) -> u32 {
         let neighbour = self.interface.neighbour_for(tuple.remote().ip());
         let mtu = self.interface.path_mtu(neighbour);
-        let path = Path { neighbour, mtu, is_cut: false };
+        let path = Path { neighbour, mtu, is_cut: false, soft_error: None };
         let cx = self.shared.at(now);
         let place = self.connections.insert(|place, generation| {
             Connection::new(SocketId { place, generation }, tuple, path, cx)

@@ -61,7 +61,7 @@ impl Connection {
         }
         if !ack.before(self.sender.una) {
             // The way is there (tcp_ack).
-            self.user.soft_error = None;
+            self.path.soft_error = None;
         }
         self.note_timestamp(cx, segment);
         let news = self.learn(cx, segment, ack);
