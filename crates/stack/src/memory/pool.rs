@@ -20,9 +20,19 @@ pub(crate) struct Pool {
     records: Vec<List>,
     #[expect(clippy::vec_box, reason = "a connection has it boxed, as hardly any has one")]
     reassemblies: Vec<Box<Reassembly>>,
-    /// Bytes of storage that are out, and from where on that is much, and too much.
-    lent_bytes: usize,
+    /// Bytes of all storage, in the lists or out; from where on what is out is much, and too much; and how it is. What is
+    /// taken and given back again and again changes none of it: the spare one does not count for that.
+    all_bytes: usize,
     bounds: (usize, usize),
+    level: Level,
+}
+
+/// How much is out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Level {
+    Little,
+    Much,
+    TooMuch,
 }
 
 /// What a buffer may hold in any case: the one that is waited for may be the one that lets others go on (SOCK_MIN_SNDBUF).
@@ -41,31 +51,42 @@ impl Pool {
             limit_bytes,
             records: Vec::new(),
             reassemblies: Vec::new(),
-            lent_bytes: 0,
+            all_bytes: 0,
             bounds: (usize::MAX, usize::MAX),
+            level: Level::Little,
         }
     }
 
     /// From so many bytes in all on buffers do not grow, and from so many on they take no more than they need.
     pub(crate) fn set_bounds(&mut self, bounds: (usize, usize)) {
         self.bounds = bounds;
+        self.look_at_bounds();
+    }
+
+    fn look_at_bounds(&mut self) {
+        let lent = self.lent_bytes();
+        self.level = match self.bounds {
+            (_, most) if lent >= most => Level::TooMuch,
+            (much, _) if lent >= much => Level::Much,
+            _ => Level::Little,
+        };
     }
 
     /// Bytes of storage that are out.
     pub(crate) fn lent_bytes(&self) -> usize {
-        self.lent_bytes
+        self.all_bytes - self.kept_bytes
     }
 
     /// Whether buffers are to stay as they are (tcp_under_memory_pressure).
     #[inline]
     pub(crate) fn is_short(&self) -> bool {
-        self.lent_bytes >= self.bounds.0
+        self.level >= Level::Much
     }
 
     /// Whether there is no more for anybody but what he needs to go on (tcp_out_of_memory).
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
-        self.lent_bytes >= self.bounds.1
+        self.level == Level::TooMuch
     }
 
     /// Storage for at least so many bytes: the next power of two. What is in it is of no meaning.
@@ -73,7 +94,6 @@ impl Pool {
     pub(crate) fn take(&mut self, bytes: usize) -> Box<[u8]> {
         if bytes <= self.spare.len() {
             self.kept_bytes -= self.spare.len();
-            self.lent_bytes += self.spare.len();
             return std::mem::take(&mut self.spare);
         }
         self.take_from_list(bytes)
@@ -82,20 +102,21 @@ impl Pool {
     #[inline(never)]
     fn take_from_list(&mut self, bytes: usize) -> Box<[u8]> {
         let bits = bytes.next_power_of_two().trailing_zeros().max(SMALLEST);
-        self.lent_bytes += 1 << bits;
         let list = self.free.get_mut((bits - SMALLEST) as usize);
-        if let Some(storage) = list.and_then(Vec::pop) {
+        let storage = if let Some(storage) = list.and_then(Vec::pop) {
             self.kept_bytes -= storage.len();
-            return storage;
-        }
-        vec![0; 1 << bits].into_boxed_slice()
+            storage
+        } else {
+            self.all_bytes += 1 << bits;
+            vec![0; 1 << bits].into_boxed_slice()
+        };
+        self.look_at_bounds();
+        storage
     }
 
     /// Gives storage back.
     #[inline(always)]
     pub(crate) fn give(&mut self, storage: Box<[u8]>) {
-        debug_assert!(storage.len() <= self.lent_bytes, "it is not from here");
-        self.lent_bytes = self.lent_bytes.saturating_sub(storage.len());
         let fits = self.kept_bytes + storage.len() <= self.limit_bytes;
         if storage.len() == 1 << SMALLEST && self.spare.is_empty() && fits {
             self.kept_bytes += storage.len();
@@ -107,14 +128,21 @@ impl Pool {
 
     #[inline(never)]
     fn give_to_list(&mut self, storage: Box<[u8]>) {
-        if storage.is_empty() || self.kept_bytes + storage.len() > self.limit_bytes {
+        let bytes = storage.len();
+        if bytes == 0 {
             return;
         }
-        let size = storage.len().trailing_zeros() - SMALLEST;
-        if let Some(list) = self.free.get_mut(size as usize) {
-            self.kept_bytes += storage.len();
-            list.push(storage);
+        debug_assert!(bytes <= self.lent_bytes(), "it is not from here");
+        let size = bytes.trailing_zeros() - SMALLEST;
+        let list = self.free.get_mut(size as usize);
+        match list.filter(|_| self.kept_bytes + bytes <= self.limit_bytes) {
+            Some(list) => {
+                self.kept_bytes += bytes;
+                list.push(storage);
+            }
+            None => self.all_bytes = self.all_bytes.saturating_sub(bytes).max(self.kept_bytes),
         }
+        self.look_at_bounds();
     }
 
     /// An empty list of segments in flight.
@@ -155,17 +183,29 @@ mod tests {
         pool.give(small);
         pool.give(large);
         assert_eq!((pool.kept_bytes, pool.lent_bytes()), (6 << 10, 0));
-        pool.set_bounds((4096, 8192));
-        let (small, large) = (pool.take(1), pool.take(2049));
-        let other = pool.take(1);
-        assert_eq!((pool.lent_bytes(), pool.is_short(), pool.is_full()), (8192, true, true));
-        pool.give(other);
-        assert_eq!((pool.is_short(), pool.is_full()), (true, false));
-        pool.give(large);
-        pool.give(small);
-        assert_eq!((pool.kept_bytes, pool.lent_bytes()), (6 << 10, 0));
         let again = pool.take(4096);
         assert_eq!(again.as_ptr(), address);
         assert_eq!(pool.kept_bytes, 2 << 10);
+    }
+
+    #[test]
+    fn what_is_out_is_little_much_or_too_much() {
+        let mut pool = Pool::new(4 << 10);
+        pool.set_bounds((8 << 10, 16 << 10));
+        let level = |pool: &Pool| (pool.lent_bytes() >> 10, pool.is_short(), pool.is_full());
+        let (one, other, third) = (pool.take(4096), pool.take(4096), pool.take(8192));
+        assert_eq!(level(&pool), (16, true, true));
+        // One finds room in the list, and one does not.
+        pool.give(one);
+        assert_eq!(level(&pool), (12, true, false));
+        pool.give(third);
+        assert_eq!(level(&pool), (4, false, false));
+        let again = pool.take(4096);
+        assert_eq!(level(&pool), (8, true, false));
+        pool.set_bounds((1 << 20, 1 << 20));
+        assert_eq!(level(&pool), (8, false, false));
+        pool.give(again);
+        pool.give(other);
+        assert_eq!((pool.lent_bytes(), pool.kept_bytes), (0, 4 << 10));
     }
 }
