@@ -37,6 +37,10 @@ impl Flight {
         if !self.records.has_many() || self.retransmitted > 0 && newest >= settled.again_since {
             return 0;
         }
+        // So it is where nothing is lost.
+        if self.records.front().is_none_or(|first| first.end.after(settled.until)) {
+            return 0;
+        }
         self.records.partition_point(|record| !record.end.after(settled.until))
     }
 
