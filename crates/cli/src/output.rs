@@ -71,7 +71,7 @@ fn write_all(sentences: &Receiver<String>) {
         match apart.left_out.swap(0, SeqCst) {
             0 => {}
             more => {
-                complain(format_args!("{more} more sentences had no room here, and are left out"))
+                complain(format_args!("{more} more sentences had no room here, and are left out"));
             }
         }
         apart.waiting.fetch_sub(1, SeqCst);
