@@ -1,5 +1,6 @@
 //! The guardian itself: one loop over whoever is connected.
 
+mod burying;
 mod instances;
 mod opening;
 mod parting;
@@ -32,9 +33,9 @@ use crate::groups::Groups;
 use crate::heir::{Begin, Heir};
 use crate::peer::Peer;
 use crate::queues::{Queues, Share};
-use crate::reset::{Left, Prober};
+use crate::reset::Prober;
 use crate::rings::Rings;
-use crate::session::{Loading, Role, Session};
+use crate::session::{Loading, Session};
 use crate::steering::Steering;
 use crate::turns::Turns;
 use crate::watch::Watch;
@@ -55,6 +56,11 @@ const SETTLING: Duration = Duration::from_millis(250);
 const SHARE: u32 = 200;
 /// It is looked as often as that at least, whatever has held up the last look.
 const LONGEST_ROUND: Duration = Duration::from_secs(5);
+
+/// So many slots of tables are read, and what is in them entered, before others are served: some hundredths of a second.
+const SLOTS_IN_A_TURN: usize = 1 << 12;
+/// So many for each who waits for it, whatever others have had.
+const SLOTS_AT_LEAST: usize = 1 << 9;
 
 /// What a guardian is for.
 #[derive(Debug)]
@@ -107,6 +113,8 @@ pub struct Guard {
     /// When it was last looked after what only time can change, and how long it is until the next time.
     looked: Instant,
     rests: Duration,
+    /// Of programs' tables, so many slots are read in this turn still.
+    slots: usize,
     /// Connections that wait for somebody to accept them.
     kept: Vec<passing::Kept>,
     /// When it was last looked who has come for them.
@@ -173,6 +181,7 @@ impl Guard {
             watch: Watch::default(),
             looked: Instant::now(),
             rests: ROUND,
+            slots: 0,
             kept: Vec::new(),
             kept_looked: Instant::now(),
         })
@@ -223,7 +232,7 @@ impl Guard {
                 return Ok(());
             }
             if self.steering.is_settling() {
-                self.steering.settle(&sessions(&self.peers));
+                self.steering.settle(&sessions(&self.peers), &mut self.slots);
             }
             if self.queueing_again().is_some_and(|after| after.is_zero()) {
                 self.hand_out_again();
@@ -252,11 +261,12 @@ impl Guard {
 
     fn turn(&mut self) -> io::Result<()> {
         let ready = self.wait()?;
+        self.slots = SLOTS_IN_A_TURN;
         self.prober.go_on();
         self.relieve_heir();
         let is_time = self.heir_rests().is_some_and(|rests| rests.is_zero());
         if is_time && let Some(heir) = &mut self.heir {
-            heir.begin(&sessions(&self.peers));
+            heir.begin(&all_sessions(&self.peers));
         }
         let Some(ready) = ready else { return Ok(()) };
         let Ready { is_rung, told_to_end, strangers, program_ended, heir_ended, peers } = ready;
@@ -268,10 +278,12 @@ impl Guard {
         }
         // From behind: who is gone is taken out.
         for (at, ready) in peers.into_iter().enumerate().rev() {
-            let is_gone = ready.died
+            let is_gone = self.peers[at].is_lost
+                || ready.died
                 || (ready.takes && self.peers[at].catch_up().is_err())
                 || (ready.spoke && self.serve(at).is_err());
             if is_gone {
+                self.peers[at].is_lost = true;
                 self.bury(at);
             }
         }
@@ -300,6 +312,7 @@ impl Guard {
             || !self.kept.is_empty()
             || self.prober.rests().is_some()
             || self.heir_rests().is_some()
+            || self.peers.iter().any(|peer| peer.is_lost)
             || self.turns.settles_after().is_some()
             || !self.rings.is_empty();
         // Whether anybody is left is looked at in each round.
@@ -311,7 +324,9 @@ impl Guard {
             Some(_) => self.rests,
         };
         let settles = self.turns.settles_after();
-        let sooner = [self.queueing_again(), self.prober.rests(), self.heir_rests(), settles];
+        let buries = self.peers.iter().any(|peer| peer.is_lost).then_some(Duration::ZERO);
+        let sooner =
+            [self.queueing_again(), self.prober.rests(), self.heir_rests(), settles, buries];
         let round = sooner.into_iter().flatten().fold(round, Duration::min);
         let round = Timespec::try_from(round).map_err(io::Error::other)?;
         let mut asked = vec![PollFd::new(&self.listener, PollFlags::IN)];
@@ -391,30 +406,6 @@ impl Guard {
         self.rests = (begun.elapsed() * SHARE).clamp(ROUND, LONGEST_ROUND);
     }
 
-    /// A process is gone: what it had is taken away from it, and its peers hear of it.
-    fn bury(&mut self, at: usize) {
-        let Some(mut session) = self.peers.remove(at).session.take() else { return };
-        match session.role {
-            Role::Program => {
-                self.bury_stack(&session);
-                self.expect_more(&session);
-            }
-            Role::Guest(instance) => self.bury_guest(&session, instance),
-            Role::Instance(_) => {
-                self.detach_guests(session.engine);
-                self.bury_stack(&session);
-            }
-        }
-        self.tidy_claims();
-        self.unmake(session.engine, session.take_sockets());
-        // Not before: should this process end in between, it is the heir's.
-        let rests = self.prober.rests();
-        if let Some(heir) = &mut self.heir {
-            heir.went(&session, rests);
-        }
-        self.relieve_heir();
-    }
-
     fn heir_rests(&self) -> Option<Duration> {
         self.heir.as_ref().and_then(Heir::rests)
     }
@@ -428,36 +419,24 @@ impl Guard {
 
     /// What nobody has any more, neither to listen nor a connection, other guardians may have.
     fn tidy_claims(&mut self) {
-        let all = sessions(&self.peers);
-        let connected = all.iter().flat_map(|session| session.connections());
-        let mut held: HashSet<_> = connected.map(|(local, _)| local).collect();
+        let all = all_sessions(&self.peers);
+        let opened = all.iter().flat_map(|session| session.opened());
+        let mut held: HashSet<_> = opened.map(|(local, _)| *local).collect();
+        held.extend(self.steering.places_with_connections());
         held.extend(all.into_iter().flat_map(Session::held));
         self.claims.keep_only(&held);
         self.turns.keep_only(&held);
-    }
-
-    /// A stack has ended with its process.
-    fn bury_stack(&mut self, session: &Session) {
-        let left = sessions(&self.peers);
-        let connections = session.connections();
-        // What fails here, the kernel has no memory for, say: the rest is done all the same.
-        for ends in &connections {
-            let _ = self.steering.give_back(*ends);
-        }
-        let places: Vec<_> = session.held().into_iter().collect();
-        let _ = self.steering.leave(session.engine, &places, &left);
-        for ends in session.opened().filter(|ends| !connections.contains(ends)) {
-            let _ = self.steering.forget(*ends);
-        }
-        self.prober.end(&Left::all(connections, |address| self.steering.device_of(address)));
-        // Or whoever connects from there again would be steered to the dead.
-        let _ = self.steering.forget_all_of(session.engine);
-        self.free_queues(session.engine);
     }
 }
 
 /// All programs that are served.
 fn sessions(peers: &[Peer]) -> Vec<&Session> {
+    let living = peers.iter().filter(|peer| !peer.is_lost);
+    living.filter_map(|peer| peer.session.as_ref()).collect()
+}
+
+/// The same, with those that are about to be buried.
+fn all_sessions(peers: &[Peer]) -> Vec<&Session> {
     peers.iter().filter_map(|peer| peer.session.as_ref()).collect()
 }
 

@@ -22,6 +22,7 @@ use uncork_bpf::owned::Engine;
 use uncork_guardian::{channel, table};
 use uncork_high::higher;
 
+use crate::instead::PATIENCE;
 use crate::reset::{Left, Prober};
 use crate::session::Session;
 
@@ -156,7 +157,12 @@ impl Heir {
 
     /// Of those who are dead, whose peers all have been looked after are the heir's no more.
     pub(crate) fn release(&mut self, prober: &Prober) {
-        let (now, all_are) = (Instant::now(), prober.hears().is_none());
+        let now = Instant::now();
+        if prober.has_more() {
+            self.departed.iter_mut().for_each(|(.., until)| *until = (*until).max(now + PATIENCE));
+            return;
+        }
+        let all_are = prober.hears().is_none();
         let over: Vec<_> =
             self.departed.extract_if(.., |(_, _, until)| all_are || *until <= now).collect();
         for (engine, ..) in over {
@@ -229,7 +235,7 @@ impl Estate {
     fn settle(&self, prober: &mut Prober) -> io::Result<()> {
         // The kernel hears what peers answer already: the guardian answers for nothing any more when anybody hears of its end.
         for table in self.tables.values() {
-            prober.end(&self.connections(table)?);
+            prober.end(self.connections(table)?);
         }
         prober.settle();
         Ok(())

@@ -21,7 +21,7 @@ use crate::session::Ends;
 use uncork_closing::{ClosedApart, Closing};
 
 /// How long a peer has to answer.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// ETH_P_ALL, in the order of the network.
 const ALL: u32 = (libc::ETH_P_ALL as u16).to_be() as u32;
 /// What may come between two looks.

@@ -12,7 +12,7 @@
 //! It is one process with one loop ([`guard`]) and no files: what it has attached goes with its descriptors,
 //! whatever ends it. Another one waits for its end, and resets what it cannot reset any more ([`heir`]). It believes a
 //! program nothing: whoever knows the token may have a port that he has from the kernel, and of his table of
-//! connections nothing counts but what was granted; for each of those, at most two segments without data leave.
+//! connections nothing counts but what he may have (`steering/pinning.rs`); for each of those, at most two segments without data leave.
 #![forbid(unsafe_code)]
 
 mod capabilities;

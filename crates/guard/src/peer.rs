@@ -30,6 +30,8 @@ pub(crate) struct Peer {
     /// Whose he was when he came.
     pub(crate) uid: Option<u32>,
     pub(crate) since: Instant,
+    /// He is gone, and is to be buried.
+    pub(crate) is_lost: bool,
     /// Nothing until he has said the token.
     pub(crate) session: Option<Session>,
     /// What he has not taken yet. An instance is told much that it has not asked for, and may be at something else.
@@ -51,7 +53,8 @@ impl Peer {
         let pid = pid.and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok());
         let (since, unsaid) = (Instant::now(), VecDeque::new());
         let socket = ClosedApart::emptied(socket, &closing.of(uid));
-        Self { socket, process, pid, uid, since, session: None, unsaid }
+        let (is_lost, session) = (false, None);
+        Self { socket, process, pid, uid, since, is_lost, session, unsaid }
     }
 
     /// Whether he has ended or hung up, and has only to be buried.

@@ -11,6 +11,7 @@
 //!
 //! Where the kernel has these ends in TIME-WAIT it sends no reset, and it is done in its stead ([`crate::instead`]).
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -34,6 +35,10 @@ const HALF_OF_SPACE: u32 = 1 << 31;
 const HOPS: u8 = 64;
 /// Peers that are asked before it is looked what the first have said.
 const ANSWERED_AT_ONCE: usize = 64;
+/// And before others are served who wait for the guardian: some milliseconds.
+const ASKED_AT_ONCE: usize = 256;
+/// Peers that wait to be asked, at the most.
+const WAITING: usize = 1 << 20;
 const FIN_ACK: Flags = Flags(Flags::FIN.0 | Flags::ACK.0);
 
 /// A connection whose stack is dead, and the device that has its address here.
@@ -61,6 +66,8 @@ pub(crate) struct Prober {
     v4: OwnedFd,
     v6: Option<OwnedFd>,
     kernel: SockDiag,
+    /// Those whose turn has not come, by who has left them.
+    waiting: VecDeque<Vec<Left>>,
     /// While there is somebody to whom the kernel sends no reset.
     instead: Option<InStead>,
     /// Its socket is one that takes grace periods of RCU to close.
@@ -74,19 +81,46 @@ impl Prober {
             socket_with(family, SocketType::RAW, flags, Some(ipproto::RAW))
         };
         let (v4, v6) = (open(AddressFamily::INET)?, open(AddressFamily::INET6).ok());
-        Ok(Self { v4, v6, kernel: SockDiag::open()?, instead: None, closing: Closing::by(1) })
+        let (kernel, closing) = (SockDiag::open()?, Closing::by(1));
+        Ok(Self { v4, v6, kernel, waiting: VecDeque::new(), instead: None, closing })
     }
 
     /// Ends these connections at their other ends. To those whom the kernel sends no reset it is sent as soon as they
-    /// have said their numbers ([`Prober::go_on`], [`Prober::settle`]).
-    pub(crate) fn end(&mut self, all: &[Left]) {
+    /// have said their numbers, and of very many the first are ended now, the others then ([`Prober::go_on`], [`Prober::settle`]).
+    pub(crate) fn end(&mut self, all: Vec<Left>) {
+        let waiting: usize = self.waiting.iter().map(Vec::len).sum();
+        // What is beyond that hears of it by its own timers.
+        if !all.is_empty() && waiting < WAITING {
+            self.waiting.push_back(all);
+        }
+        self.end_some();
+    }
+
+    /// Whether somebody's turn has not come.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    fn end_some(&mut self) {
+        // The others' turn comes before the rest of these.
+        let Some(mut all) = self.waiting.pop_front() else { return };
+        let rest = all.split_off(all.len().min(ASKED_AT_ONCE));
+        if !rest.is_empty() {
+            self.waiting.push_back(rest);
+        }
+        for (at, some) in all.chunks(ANSWERED_AT_ONCE).enumerate() {
+            if at > 0 {
+                self.hear();
+            }
+            self.end_all(some);
+        }
+    }
+
+    fn end_all(&mut self, all: &[Left]) {
         all.iter().for_each(|left| self.probe(left));
-        for (at, left) in all.iter().enumerate() {
+        for left in all {
             if !self.is_in_the_way(left.ends) {
                 continue;
-            }
-            if at.is_multiple_of(ANSWERED_AT_ONCE) {
-                self.go_on();
             }
             if self.instead.is_none() {
                 self.instead = InStead::open(&self.closing).ok();
@@ -102,13 +136,21 @@ impl Prober {
         self.instead.as_ref().map(|instead| instead.as_fd())
     }
 
-    /// For how long somebody is waited for at the most.
+    /// For how long somebody is waited for at the most; not at all where others have their turn.
     pub(crate) fn rests(&self) -> Option<Duration> {
+        if self.has_more() {
+            return Some(Duration::ZERO);
+        }
         self.instead.as_ref().map(InStead::rests)
     }
 
-    /// Resets who has said his number by now.
+    /// Resets who has said his number by now, and asks the next.
     pub(crate) fn go_on(&mut self) {
+        self.hear();
+        self.end_some();
+    }
+
+    fn hear(&mut self) {
         let Some(mut instead) = self.instead.take() else { return };
         for said in instead.hear() {
             let (local, remote) = said.left.ends;
@@ -127,6 +169,9 @@ impl Prober {
 
     /// Resets all who say their numbers, and waits for them.
     pub(crate) fn settle(&mut self) {
+        while self.has_more() {
+            self.go_on();
+        }
         while let (Some(heard), Some(rests)) = (self.hears(), self.rests()) {
             let rests = Timespec::try_from(rests).unwrap_or_default();
             // Without waiting it ends as well, with its time.

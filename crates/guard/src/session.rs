@@ -3,9 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::{Duration, Instant};
 
 use uncork_bpf::owned::{Engine, Error};
 pub(crate) use uncork_guardian::Ends;
+use uncork_guardian::table;
 
 use crate::groups::Filter;
 use crate::work::Work;
@@ -23,6 +25,10 @@ pub(crate) enum Role {
     /// A program that is attached to the instance that is this engine.
     Guest(Engine),
 }
+
+/// How long somebody has to do with a port that he has let go of: who had begun to connect to him may be on the way, or wait to be
+/// accepted, and be left to others.
+const LATELY: Duration = Duration::from_secs(10);
 
 /// So many are remembered of one claim.
 const SOCKETS: usize = 64;
@@ -56,10 +62,12 @@ pub(crate) struct Session {
     /// The table of its connections, which it writes.
     pub(crate) table: OwnedFd,
     pub(crate) role: Role,
+    /// Whose the process is.
+    pub(crate) user: Option<u32>,
     /// What was asked for, of an instance by its programs.
     ports: Vec<Claim>,
-    /// All places that it ever had: connections may outlive their port.
-    granted: HashSet<SocketAddr>,
+    /// Places that it has let go of, and when, a short while ago.
+    left: HashMap<SocketAddr, Instant>,
     /// Those that it opened, or of a guest those that its instance has for it; of an instance all those.
     connections: HashSet<Ends>,
     /// What keeps the kernel from giving away the ports of those that it may open without asking, or has.
@@ -83,8 +91,9 @@ impl Session {
             engine,
             table,
             role,
+            user: None,
             ports: Vec::new(),
-            granted: HashSet::new(),
+            left: HashMap::new(),
             connections: HashSet::new(),
             reserved: HashMap::new(),
             given: HashSet::new(),
@@ -94,6 +103,12 @@ impl Session {
             refused: HashSet::new(),
             sockets: HashMap::new(),
         }
+    }
+
+    /// It is this user's.
+    pub(crate) fn of_user(mut self, user: Option<u32>) -> Self {
+        self.user = user;
+        self
     }
 
     /// How often it has a device open.
@@ -146,7 +161,7 @@ impl Session {
         socket: u64,
     ) -> Vec<SocketAddr> {
         let held = self.held();
-        self.granted.extend(&places);
+        self.left.retain(|place, _| !places.contains(place));
         let new = places.iter().copied().filter(|place| !held.contains(place)).collect();
         self.ports.push(Claim { of, asked, places, sockets: vec![socket] });
         new
@@ -163,6 +178,9 @@ impl Session {
         }
         let held = self.held();
         places.retain(|place| !held.contains(place));
+        let now = Instant::now();
+        self.left.retain(|_, since| now - *since < LATELY);
+        self.left.extend(places.iter().map(|place| (*place, now)));
         Some(places)
     }
 
@@ -259,6 +277,7 @@ impl Session {
     pub(crate) fn detach(&mut self) {
         self.role = Role::Program;
         self.ports.clear();
+        self.left.clear();
         self.connections.clear();
         self.reserved.clear();
         self.given.clear();
@@ -269,29 +288,26 @@ impl Session {
         self.connections.iter()
     }
 
-    /// Whether it ever had this place.
+    /// Whether it has this place.
+    pub(crate) fn holds(&self, place: &SocketAddr) -> bool {
+        self.ports.iter().any(|claim| claim.places.contains(place))
+    }
+
+    /// Whether it has this place, or has let go of it a short while ago.
     pub(crate) fn had(&self, place: SocketAddr) -> bool {
-        self.granted.contains(&place)
+        let lately = |since: &Instant| since.elapsed() < LATELY;
+        self.holds(&place) || self.left.get(&place).is_some_and(lately)
     }
 
-    /// Whether a connection with these ends may be its.
-    pub(crate) fn may_have(&self, ends: &Ends) -> bool {
-        match self.role {
-            Role::Guest(_) => self.given.contains(ends),
-            _ => self.had(ends.0) || self.has_opened(ends),
-        }
+    /// Whether its instance has given it this one.
+    pub(crate) fn has_been_given(&self, ends: &Ends) -> bool {
+        self.given.contains(ends)
     }
 
-    /// What of its table was granted. A program may write there what it likes.
-    pub(crate) fn connections(&self) -> Vec<Ends> {
-        // It has none: they are its instance's.
-        if matches!(self.role, Role::Guest(_)) {
-            return Vec::new();
-        }
-        let found = uncork_guardian::table::read(self.table.as_fd());
-        let mut found = found.unwrap_or_default();
-        found.retain(|ends| self.may_have(ends));
-        found
+    /// What it has written into so many slots of its table, from this one on, and how many there were. It may write there what it
+    /// likes ([`crate::steering::Steering::is_its`]).
+    pub(crate) fn table(&self, first: usize, most: usize) -> (Vec<Ends>, usize) {
+        table::read_from(self.table.as_fd(), first, most).unwrap_or_default()
     }
 }
 
@@ -302,7 +318,7 @@ mod tests {
     #[test]
     fn a_place_is_let_go_of_with_the_last_claim_to_it() {
         let end = |text: &str| text.parse::<SocketAddr>().unwrap();
-        let memory = uncork_guardian::table::create().unwrap();
+        let memory = table::create().unwrap();
         let memory = memory.as_fd().try_clone_to_owned().unwrap();
         let mut session = Session::new(Engine::ONLY, memory, Role::Program, None);
         let own = Engine::ONLY;
@@ -320,7 +336,7 @@ mod tests {
     #[test]
     fn who_lets_go_of_a_port_does_not_say_which_socket_is_closed() {
         let end = |text: &str| text.parse::<SocketAddr>().unwrap();
-        let memory = uncork_guardian::table::create().unwrap();
+        let memory = table::create().unwrap();
         let mut session = Session::new(Engine::ONLY, memory, Role::Program, None);
         let (own, any, one) = (Engine::ONLY, end("0.0.0.0:80"), end("10.0.0.1:80"));
         for socket in [7, 8] {
@@ -347,7 +363,7 @@ mod tests {
     #[test]
     fn each_program_of_an_instance_lets_go_of_what_it_has_asked_for_itself() {
         let end = |text: &str| text.parse::<SocketAddr>().unwrap();
-        let memory = uncork_guardian::table::create().unwrap();
+        let memory = table::create().unwrap();
         let mut session = Session::new(Engine::ONLY, memory, Role::Instance(0), None);
         let (first, second) = (Engine::ONLY, Engine(2.try_into().unwrap()));
         let (any, four, six) = (end("[::]:80"), end("10.0.0.1:80"), end("[fd00::1]:80"));
@@ -362,15 +378,32 @@ mod tests {
     #[test]
     fn a_guest_has_nothing_but_what_it_was_given() {
         let end = |text: &str| text.parse::<SocketAddr>().unwrap();
-        let memory = uncork_guardian::table::create().unwrap();
+        let memory = table::create().unwrap();
         let mut session = Session::new(Engine::ONLY, memory, Role::Guest(Engine::ONLY), None);
         let ends = (end("10.0.0.1:80"), end("10.0.0.2:4711"));
         session.grant(Engine::ONLY, ends.0, vec![ends.0], 1);
         session.add(ends);
-        assert!(!session.may_have(&ends));
+        assert!(!session.has_been_given(&ends));
         session.give(ends);
-        assert!(session.may_have(&ends));
+        assert!(session.has_been_given(&ends));
         session.gave_away(&ends);
-        assert!(!session.may_have(&ends) && !session.has_opened(&ends));
+        assert!(!session.has_been_given(&ends) && !session.has_opened(&ends));
+    }
+
+    #[test]
+    fn who_has_let_go_of_a_port_has_to_do_with_it_for_a_while() {
+        let end = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let memory = table::create().unwrap();
+        let mut session = Session::new(Engine::ONLY, memory, Role::Program, None);
+        let (own, place) = (Engine::ONLY, end("10.0.0.1:80"));
+        assert!(!session.had(place));
+        session.grant(own, place, vec![place], 1);
+        assert!(session.had(place) && session.holds(&place));
+        session.release(own, place);
+        assert!(session.had(place) && !session.holds(&place));
+        *session.left.get_mut(&place).unwrap() -= LATELY;
+        assert!(!session.had(place));
+        session.grant(own, place, vec![place], 1);
+        assert!(session.had(place) && session.left.is_empty());
     }
 }

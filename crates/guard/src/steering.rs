@@ -5,6 +5,9 @@
 //! are over the entries go ([`Steering::tidy`]). The same table says of the kernel's connections that they are
 //! the kernel's.
 
+mod pinning;
+mod pins;
+
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
@@ -13,13 +16,19 @@ use std::time::{Duration, Instant};
 
 use uncork_bpf::owned::{
     self, Answering, Engine, Ours, Owned, Programs, Protocol, Queues, RedirectByQueue, Sharing,
-    Whence,
+    Whence, Whose,
 };
 use uncork_guardian::Device;
 use uncork_sockdiag::{Name, SockDiag};
 
+use self::pinning::Tidied;
+use self::pins::{Pin, Pins};
 use crate::Error;
 use crate::session::{Ends, Session};
+
+/// So many of the kernel's connections are asked for in a round, and so many are looked after that dead engines have left.
+const ASKED_IN_A_ROUND: usize = 1024;
+const LEFT_TO_THE_KERNEL: usize = 1 << 20;
 
 /// How long an entry stays at least: the kernel's connection may be over before the last of its segments
 /// has come.
@@ -40,8 +49,15 @@ pub(crate) struct Steering {
     members: HashMap<SocketAddr, Vec<Engine>>,
     /// Connections that are entered as the kernel's, and since when.
     kept: HashMap<Ends, Instant>,
-    /// Connections that are entered as a member's.
-    pinned: HashMap<Ends, Engine>,
+    /// Connections that are entered as an engine's.
+    pinned: Pins,
+    /// Whose tables are looked at for what is over.
+    tidied: Tidied,
+    /// How far tables are read that are read in parts, of the living and of the dead.
+    read: HashMap<Engine, usize>,
+    bequeathed: HashMap<Engine, usize>,
+    /// Who has had a place, and has left it to others of his user's.
+    left: HashMap<SocketAddr, HashMap<Engine, Option<u32>>>,
     /// Places whose members have changed a short while ago.
     settling: Vec<Settling>,
 }
@@ -77,9 +93,20 @@ impl Steering {
             }
         }
         let kernel = SockDiag::open().map_err(Error::system("ask the kernel about its sockets"))?;
-        let (members, kept, pinned) = (HashMap::new(), HashMap::new(), HashMap::new());
-        let settling = Vec::new();
-        let steering = Self { owned, addresses, several, kernel, members, kept, pinned, settling };
+        let steering = Self {
+            owned,
+            addresses,
+            several,
+            kernel,
+            members: HashMap::new(),
+            kept: HashMap::new(),
+            pinned: Pins::default(),
+            tidied: Tidied::default(),
+            read: HashMap::new(),
+            bequeathed: HashMap::new(),
+            left: HashMap::new(),
+            settling: Vec::new(),
+        };
         let from_outside = if is_set("all", "accept_local") { &[] } else { devices };
         for device in from_outside.iter().filter(|device| !is_set(&device.name, "accept_local")) {
             for address in &device.addresses {
@@ -165,6 +192,9 @@ impl Steering {
         for place in places {
             let stands = self.owned.stand(Protocol::Tcp, *place, engine, true);
             stands.map_err(|error| error.to_string())?;
+            if let Some(left) = self.left.get_mut(place) {
+                left.remove(&engine);
+            }
             self.announce(place)?;
             let whence = self.whence(place.ip());
             let members = self.members.entry(*place).or_default();
@@ -187,12 +217,17 @@ impl Steering {
         places: &[SocketAddr],
         all: &[&Session],
     ) -> Result<(), String> {
-        let lives = all.iter().any(|session| session.engine == engine);
+        let leaver = all.iter().find(|session| session.engine == engine);
+        let (lives, user) = (leaver.is_some(), leaver.and_then(|session| session.user));
         self.pin(places, all)?;
         for place in places {
             self.announce(place)?;
             // What is left there does no harm: the number of an engine does not come again.
-            let _ = self.owned.stand(Protocol::Tcp, *place, engine, false);
+            let _ = if lives {
+                self.owned.leave_to_user(Protocol::Tcp, *place, engine)
+            } else {
+                self.owned.stand(Protocol::Tcp, *place, engine, false)
+            };
             let whence = self.whence(place.ip());
             let members = self.members.entry(*place).or_default();
             members.retain(|member| *member != engine);
@@ -203,6 +238,10 @@ impl Steering {
             if members.is_empty() {
                 self.members.remove(place);
             }
+            if lives {
+                self.left.entry(*place).or_default().insert(engine, user);
+            }
+            self.keep_left(place, all);
             told.map_err(|error| error.to_string())?;
         }
         self.settling.push(Settling::begin(places, Vec::new()));
@@ -234,12 +273,18 @@ impl Steering {
     /// A SYN that had come to a member before the members changed, and was looked at after that, is in no table
     /// at either of the two looks. The filters know for a while whose it is, which is then entered for good; so is what
     /// became of a SYN that the kernel had got.
-    pub(crate) fn settle(&mut self, all: &[&Session]) {
+    pub(crate) fn settle(&mut self, all: &[&Session], slots: &mut usize) {
         let now = Instant::now();
         let (over, others): (Vec<Settling>, _) =
             std::mem::take(&mut self.settling).into_iter().partition(|one| one.until <= now);
         self.settling = others;
         for one in over {
+            let port = one.places.first().map_or(0, SocketAddr::port);
+            if *slots == 0 || !self.prepare(port, all, slots) {
+                // It is settled when all is entered.
+                self.settling.push(one);
+                continue;
+            }
             let settled = self.pin(&one.places, all);
             let settled = settled.and_then(|()| self.keep_kernels(&one.new));
             if settled.and_then(|()| self.settled(&one.places)).is_err() {
@@ -261,22 +306,32 @@ impl Steering {
         Ok(())
     }
 
-    /// A connection that an engine opens is its from now on.
-    pub(crate) fn open(&mut self, engine: Engine, ends: Ends) -> Result<(), String> {
+    /// A connection that an engine, of this user's, opens is its from now on.
+    pub(crate) fn open(
+        &mut self,
+        engine: Engine,
+        user: Option<u32>,
+        ends: Ends,
+    ) -> Result<(), String> {
         let known = has(&mut self.kernel, ends);
         if known.map_err(|error| format!("the kernel does not tell its sockets: {error}"))? {
             return Err(format!("the kernel has a connection from {} to {}", ends.0, ends.1));
         }
-        if self.pinned.get(&ends).is_some_and(|other| *other != engine) {
-            return Err(format!("another process has a connection from {} to {}", ends.0, ends.1));
+        let (local, remote) = ends;
+        if self.pinned.get(&ends).is_some_and(|pin| pin.engine != engine) {
+            return Err(format!("another process has a connection from {local} to {remote}"));
+        }
+        if self.pinned.room(user) == 0 {
+            let most = pins::MOST_OF_A_USER;
+            return Err(format!(
+                "one user's programs have {most} connections, which is all they may"
+            ));
         }
         self.kept.remove(&ends);
-        self.enter(engine, ends)
-    }
-
-    /// Whether a connection is entered as another engine's, or the kernel's.
-    pub(crate) fn is_anothers(&self, engine: Engine, ends: &Ends) -> bool {
-        self.kept.contains_key(ends) || self.pinned.get(ends).is_some_and(|other| *other != engine)
+        let ours = Ours::Connection(Protocol::Tcp, local, remote);
+        self.owned.own_as(engine, ours).map_err(|error| error.to_string())?;
+        self.pinned.insert(ends, Pin { engine, user, has_come: false, listed: 0, unlisted: None });
+        Ok(())
     }
 
     /// Nothing is said of this connection any more.
@@ -288,18 +343,48 @@ impl Steering {
         Ok(())
     }
 
-    /// Nothing is said of what an engine had any more.
-    pub(crate) fn forget_all_of(&mut self, engine: Engine) -> Result<(), String> {
-        let all = self.pinned.iter().filter(|(_, other)| **other == engine);
-        let all: Vec<Ends> = all.map(|(ends, _)| *ends).collect();
-        all.into_iter().try_for_each(|ends| self.forget(ends))
+    /// The same of several, which have been entered.
+    fn forget_all(&mut self, all: &[Ends]) {
+        // Not before: what cannot be taken out is found the next time.
+        if self.owned.disown_all(all).is_err() {
+            return;
+        }
+        self.pinned.remove_all(all);
+        all.iter().for_each(|ends| {
+            self.kept.remove(ends);
+        });
     }
 
-    /// This connection is the kernel's from now on: an engine is dead that had it.
+    /// Nothing is said of what an engine had any more.
+    pub(crate) fn forget_all_of(&mut self, engine: Engine) {
+        let all = self.pinned.all().filter(|(_, pin)| pin.engine == engine);
+        let all: Vec<Ends> = all.map(|(ends, _)| ends).collect();
+        self.forget_all(&all);
+        self.forget_left(engine);
+        self.read.remove(&engine);
+    }
+
+    /// This connection is the kernel's from now on: an engine has it no more.
     pub(crate) fn give_back(&mut self, ends: Ends) -> Result<(), String> {
-        self.pinned.remove(&ends);
-        self.owned.keep(Protocol::Tcp, ends.0, ends.1).map_err(|error| error.to_string())?;
-        self.kept.insert(ends, Instant::now());
+        self.give_all_back(&[ends])
+    }
+
+    /// An engine is dead that had these: they are the kernel's. Of very many the first, as the kernel is asked for each whether
+    /// it is over; what the others' peers say comes to whom their port is, who does not know them, either.
+    pub(crate) fn leave_to_the_kernel(&mut self, all: &[Ends]) -> Result<(), String> {
+        let room = LEFT_TO_THE_KERNEL.saturating_sub(self.kept.len());
+        self.give_all_back(&all[..all.len().min(room)])
+    }
+
+    fn give_all_back(&mut self, all: &[Ends]) -> Result<(), String> {
+        let is_known =
+            |ends: &&Ends| self.kept.contains_key(*ends) || self.pinned.get(ends).is_some();
+        let new = all.len() - all.iter().filter(is_known).count();
+        self.pinned.remove_all(all);
+        let entered = self.owned.enter_all(Whose::Kernels, all, new);
+        entered.map_err(|error| error.to_string())?;
+        let now = Instant::now();
+        self.kept.extend(all.iter().map(|ends| (*ends, now)));
         Ok(())
     }
 
@@ -315,34 +400,19 @@ impl Steering {
 
     /// Takes out entries of connections that are over.
     pub(crate) fn tidy(&mut self, sessions: &[&Session]) -> io::Result<()> {
-        let mut over = Vec::new();
-        for (ends, since) in &self.kept {
+        let (mut over, now) = (Vec::new(), Instant::now());
+        let due = self.kept.iter_mut().filter(|(_, since)| now - **since >= STAYS);
+        for (ends, since) in due.take(ASKED_IN_A_ROUND) {
             // One by one: to list them the kernel goes through all that it has, for each port anew.
-            if since.elapsed() >= STAYS && !lives(&mut self.kernel, *ends)? {
+            if lives(&mut self.kernel, *ends)? {
+                // The others come first.
+                *since = now;
+            } else {
                 over.push(*ends);
             }
         }
-        for session in sessions.iter().filter(|session| self.has_pinned(session.engine)) {
-            let listed: HashSet<Ends> = session.connections().into_iter().collect();
-            let opened: HashSet<&Ends> = session.opened().collect();
-            over.extend(self.pinned.iter().filter_map(|(ends, engine)| {
-                let is_over = !listed.contains(ends) && !opened.contains(ends);
-                (*engine == session.engine && is_over).then_some(*ends)
-            }));
-        }
-        for ends in over {
-            self.forget(ends).map_err(io::Error::other)?;
-        }
-        Ok(())
-    }
-
-    fn has_pinned(&self, engine: Engine) -> bool {
-        self.pinned.values().any(|other| *other == engine)
-    }
-
-    fn enter(&mut self, engine: Engine, ends: Ends) -> Result<(), String> {
-        self.owned.own_as(engine, ours(ends)).map_err(|error| error.to_string())?;
-        self.pinned.insert(ends, engine);
+        self.forget_all(&over);
+        self.tidy_pinned(sessions);
         Ok(())
     }
 
@@ -354,26 +424,10 @@ impl Steering {
         let found = self.kernel.at_port(port);
         let found =
             found.map_err(|error| format!("the kernel does not tell its sockets: {error}"))?;
-        for (local, remote) in found {
-            let ends = (plain(local), plain(remote));
-            if places.contains(&ends.0) && !self.pinned.contains_key(&ends) {
-                self.give_back(ends)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The connections that these engines have at these places stay theirs.
-    fn pin(&mut self, places: &[SocketAddr], engines: &[&Session]) -> Result<(), String> {
-        for session in engines {
-            for ends in session.connections() {
-                let is_known = self.kept.contains_key(&ends) || self.pinned.contains_key(&ends);
-                if places.contains(&ends.0) && !is_known {
-                    self.enter(session.engine, ends)?;
-                }
-            }
-        }
-        Ok(())
+        let found = found.into_iter().map(|(local, remote)| (plain(local), plain(remote)));
+        let is_kernels = |ends: &Ends| places.contains(&ends.0) && self.pinned.get(ends).is_none();
+        let found: Vec<Ends> = found.filter(is_kernels).collect();
+        self.give_all_back(&found)
     }
 }
 

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{LONG, Link, OURS, SHORT, THEIRS, end, knock, knock_from, open, seen};
+use common::{LONG, Link, OURS, SHORT, THEIRS, acknowledge, end, knock, knock_from, open, seen};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use socket2::{Domain, Socket, Type};
 use uncork_guardian::{Client, Error as Refusal, Word};
@@ -516,7 +516,8 @@ fn when_a_program_dies_its_ports_go_and_its_connections_stay_the_instances() {
     // Not forgotten when it was looked after either.
     thread::sleep(Duration::from_secs(1));
     let _ = seen(std::slice::from_mut(&mut port), Duration::ZERO);
-    knock_from(&link, &[5000, 5002], local);
+    acknowledge(&link, remote.port(), local);
+    knock_from(&link, &[5002], local);
     knock_from(&link, &[5001], opened.0);
     let mut came = seen(std::slice::from_mut(&mut port), SHORT).remove(0);
     came.sort_unstable();

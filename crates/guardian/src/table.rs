@@ -112,18 +112,32 @@ pub fn create() -> io::Result<OwnedFd> {
 ///
 /// What the kernel says.
 pub fn read(memory: BorrowedFd<'_>) -> io::Result<Vec<(SocketAddr, SocketAddr)>> {
+    read_from(memory, 0, SLOTS).map(|(connections, _)| connections)
+}
+
+/// The same of so many slots at the most, from this one on, and how many slots there were: fewer than that, if there are no more.
+///
+/// # Errors
+///
+/// What the kernel says.
+pub fn read_from(
+    memory: BorrowedFd<'_>,
+    first: usize,
+    most: usize,
+) -> io::Result<(Vec<(SocketAddr, SocketAddr)>, usize)> {
     let mut count = [0; WORD_BYTES];
     pread(memory, &mut count, 0)?;
     let count = usize::try_from(u64::from_ne_bytes(count)).unwrap_or(SLOTS).min(SLOTS);
+    let end = count.min(first.saturating_add(most));
     let mut bytes = vec![0; READ_SLOTS * SLOT_BYTES];
     let mut connections = Vec::new();
-    for first in (0..count).step_by(READ_SLOTS) {
-        let wanted = READ_SLOTS.min(count - first) * SLOT_BYTES;
+    for first in (first..end).step_by(READ_SLOTS) {
+        let wanted = READ_SLOTS.min(end - first) * SLOT_BYTES;
         let got = pread(memory, &mut bytes[..wanted], (WORD_BYTES + first * SLOT_BYTES) as u64)?;
         let (slots, _) = bytes[..got].as_chunks::<SLOT_BYTES>();
         connections.extend(slots.iter().filter_map(decode));
     }
-    Ok(connections)
+    Ok((connections, end.saturating_sub(first)))
 }
 
 fn decode(slot: &[u8; SLOT_BYTES]) -> Option<(SocketAddr, SocketAddr)> {
@@ -178,6 +192,11 @@ mod tests {
         let mut without = wanted.clone();
         without.remove(7);
         assert_eq!(read(memory.as_fd()).unwrap(), without);
+        // In parts, the last of which has fewer slots than it may.
+        let some = |first, most| read_from(memory.as_fd(), first, most).unwrap();
+        assert_eq!(some(0, 7), (wanted[..7].to_vec(), 7));
+        assert_eq!(some(2000, 2000), (wanted[2000..].to_vec(), 1000));
+        assert_eq!(some(3000, 1), (vec![], 0));
         // In the slot that is free now.
         let other = (end("[fd00::1]:443"), end("[fd00::2]:65535"));
         entries.push(table.enter(other.0, other.1).unwrap());

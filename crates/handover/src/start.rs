@@ -1,7 +1,8 @@
 //! The last step: windows, what has ended, and out of repair mode.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd};
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use nix::sys::socket::{Shutdown, shutdown};
 use uncork_stack::{Snapshot, SnapshotState};
@@ -16,9 +17,13 @@ const CLOSE: u8 = 7;
 const CLOSE_WAIT: u8 = 8;
 const CLOSING: u8 = 11;
 
-/// How long it may take, in milliseconds.
-const LOOKS: u32 = 100;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
+const BETWEEN_LOOKS: Duration = Duration::from_micros(100);
+/// How long it is waited in any case until the kernel has heard something, and how much longer as long as that is seldom: whoever
+/// has a snapshot that is not true waits in vain, and who waits for him has others to serve.
+const PATIENCE: Duration = Duration::from_millis(1);
+const MORE_PATIENCE: Duration = Duration::from_millis(100);
+/// Part of the time that may be waited so.
+const SHARE: u32 = 100;
 
 /// Lets a socket go that was made by [`crate::open`] and filled by [`crate::fill`]. The segments of the connection
 /// must come to the kernel by now: it asks the peer for his window, and the answer is for it.
@@ -69,14 +74,38 @@ fn end(socket: BorrowedFd<'_>, snapshot: &Snapshot) -> Result<(), Error> {
 /// Says it in the peer's place, and sees that it was heard: a packet to this host itself is taken in at once,
 /// unless the kernel leaves that to a thread of its own.
 fn hear(socket: BorrowedFd<'_>, snapshot: &Snapshot, said: Said, then: u8) -> Result<(), Error> {
+    static WAITED: Mutex<Waited> = Mutex::new(Waited(None));
     pretend(snapshot, said)?;
-    for _ in 0..LOOKS {
-        if state(socket).map_err(Error::doing("look at its state"))? == then {
-            return Ok(());
-        }
-        std::thread::sleep(BETWEEN_LOOKS);
+    let begun = Instant::now();
+    let has_heard = || Ok(state(socket).map_err(Error::doing("look at its state"))? == then);
+    if has_heard()? {
+        return Ok(());
     }
-    Err(Error::Unheard)
+    let lock = || WAITED.lock().unwrap_or_else(PoisonError::into_inner);
+    let patience = lock().patience(begun);
+    let mut heard = Ok(false);
+    while matches!(heard, Ok(false)) && begun.elapsed() < patience {
+        std::thread::sleep(BETWEEN_LOOKS);
+        heard = has_heard();
+    }
+    lock().note(begun, begun.elapsed());
+    if heard? { Ok(()) } else { Err(Error::Unheard) }
+}
+
+/// How much was waited: until when that is made up for.
+struct Waited(Option<Instant>);
+
+impl Waited {
+    /// How long it may be waited now.
+    fn patience(&self, now: Instant) -> Duration {
+        let owed = self.0.map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
+        PATIENCE + MORE_PATIENCE.saturating_sub(owed / SHARE)
+    }
+
+    fn note(&mut self, now: Instant, waited: Duration) {
+        let until = self.0.map_or(now, |until| until.max(now)) + waited * SHARE;
+        self.0 = Some(until.min(now + MORE_PATIENCE * SHARE));
+    }
 }
 
 /// In repair mode, with the queue of what is sent chosen, a FIN counts as sent without being it.
@@ -84,4 +113,25 @@ fn shut(socket: BorrowedFd<'_>) -> Result<(), Error> {
     set_queue(socket, Queue::Send).map_err(Error::doing("choose a queue"))?;
     shutdown(socket.as_raw_fd(), Shutdown::Write)
         .map_err(|error| Error::doing("end its sending")(error.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_lets_it_wait_in_vain_again_and_again_does_not_hold_it_up() {
+        let (mut waited, begun) = (Waited(None), Instant::now());
+        let mut now = begun;
+        assert_eq!(waited.patience(now), PATIENCE + MORE_PATIENCE);
+        for _ in 0..100 {
+            let patience = waited.patience(now);
+            now += patience;
+            waited.note(now, patience);
+        }
+        assert!(now - begun < PATIENCE * 100 + MORE_PATIENCE * 2, "{:?}", now - begun);
+        // What comes then has as long as ever, after a while.
+        let after = now + MORE_PATIENCE * SHARE * 4;
+        assert_eq!(waited.patience(after), PATIENCE + MORE_PATIENCE);
+    }
 }

@@ -30,15 +30,27 @@ impl Counts {
 
     /// Another one was entered. It counts from now on.
     pub(super) fn one_more(&self, what: Ours) -> Result<(), Error> {
-        self.change(what, |count| count.saturating_add(1))
+        self.so_many_more(what, 1)
     }
 
     /// One that was entered has gone.
     pub(super) fn one_less(&self, what: Ours) -> Result<(), Error> {
-        self.change(what, |count| count.saturating_sub(1))
+        self.so_many_less(what, 1)
     }
 
-    fn change(&self, what: Ours, change: fn(u32) -> u32) -> Result<(), Error> {
+    /// Others were, or are about to be, entered, all like this one.
+    pub(super) fn so_many_more(&self, like: Ours, more: usize) -> Result<(), Error> {
+        let more = u32::try_from(more).unwrap_or(u32::MAX);
+        self.change(like, |count| count.saturating_add(more))
+    }
+
+    /// Such have gone.
+    pub(super) fn so_many_less(&self, like: Ours, less: usize) -> Result<(), Error> {
+        let less = u32::try_from(less).unwrap_or(u32::MAX);
+        self.change(like, |count| count.saturating_sub(less))
+    }
+
+    fn change(&self, what: Ours, change: impl Fn(u32) -> u32) -> Result<(), Error> {
         let Some(counted) = counted(what) else { return Ok(()) };
         let mut there = self.there.lock().unwrap_or_else(PoisonError::into_inner);
         let before = there[counted as usize];

@@ -24,9 +24,10 @@
 //! A connection may be the kernel's although its port is not ([`Owned::keep`]): those that were there before.
 //! And there may be several stacks, each an [`Engine`] with a packet socket: of a
 //! port that several have ([`Owned::share`]), each connection goes to one of them, the same as long as they are
-//! the same. Who is to keep his when they change has to own them ([`Owned::own_as`]). Were each to have such a filter, all
+//! the same. Who is to keep his when they change has to own them ([`Owned::own_as`], [`Owned::enter_all`]). Were each to have such a filter, all
 //! would look at each frame; so their sockets are one group, for which one program does ([`Programs::choosing`]).
 
+mod connections;
 mod counts;
 mod layout;
 mod link;
@@ -47,6 +48,7 @@ use self::counts::{COUNTS, Counts};
 use self::layout::{Constants, connection_key, mapped, members, port_key, standing_key};
 use self::programs::{load_only, open};
 
+pub use self::connections::{Ends, Whose};
 pub use self::link::Answering;
 pub use self::programs::Programs;
 pub use self::redirect::{Queues, Redirect, RedirectByQueue};
@@ -79,6 +81,8 @@ const LIFE: &str = "life";
 
 /// In place of an engine (`owned/maps.h`).
 const KERNEL: u32 = 0;
+/// Of an engine that was one of a port's.
+const LEFT: u32 = 1;
 
 /// A stack, of which there may be several beside each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -337,6 +341,22 @@ impl Owned {
             return self.programs.maps()[5].update(&key, &[0; 4], MapFlags::ANY).map_err(full);
         }
         unless_absent(self.programs.maps()[5].delete(&key))
+    }
+
+    /// An engine is no more one of a port's, but another one of the same user's is, to whom it does no harm: its connections stay
+    /// its own, whoever begins anew.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Full`], or what the kernel says.
+    pub fn leave_to_user(
+        &self,
+        protocol: Protocol,
+        local: SocketAddr,
+        engine: Engine,
+    ) -> Result<(), Error> {
+        let key = standing_key(protocol, local, engine);
+        self.programs.maps()[5].update(&key, &LEFT.to_ne_bytes(), MapFlags::ANY).map_err(full)
     }
 
     /// From now on this is the only stack's.

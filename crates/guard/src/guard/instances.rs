@@ -229,7 +229,7 @@ impl Guard {
             return Err(format!("another process has a connection from {local} to {remote}"));
         }
         let is_new = !session.has_opened(&ends);
-        self.steering.open(session.engine, ends)?;
+        self.steering.open(session.engine, session.user, ends)?;
         self.session_mut(instance)?.add(ends);
         self.session_mut(at)?.add(ends);
         let word = |program| Reply::GrantedConnection { program, local, remote };
@@ -246,7 +246,7 @@ impl Guard {
     pub(super) fn give_to(&mut self, at: usize, program: u32, ends: Ends) -> Result<(), String> {
         let session = self.session(at)?;
         let engine = session.engine;
-        if !session.may_have(&ends) || self.steering.is_anothers(engine, &ends) {
+        if !self.steering.is_its(session, &ends) {
             return Err(format!("no connection from {} to {} was owned", ends.0, ends.1));
         }
         let guest = self.guests_of(engine).find(|guest| guest.engine.0.get() == program);

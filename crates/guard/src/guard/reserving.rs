@@ -108,8 +108,8 @@ impl Guard {
                 why = format!("a connection from {local} to {remote} is not over yet");
                 continue;
             }
-            let engine = session.engine;
-            match self.steering.open(engine, ends) {
+            let (engine, user) = (session.engine, session.user);
+            match self.steering.open(engine, user, ends) {
                 Ok(()) => {
                     let of = self.session(at)?.engine;
                     self.session_mut(holder)?.reserve(of, ends, socket);

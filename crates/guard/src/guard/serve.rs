@@ -12,7 +12,7 @@ use uncork_handover::{self as handover, Family};
 use uncork_stack::{FastOpenKeys, Snapshot};
 
 use super::passing::UNASKED;
-use super::{Guard, parting, sessions};
+use super::{Guard, SLOTS_AT_LEAST, parting, sessions};
 use crate::peer::{Heard, Peer};
 use crate::proof;
 use crate::session::{Role, Session};
@@ -31,6 +31,9 @@ impl Guard {
     /// Answers a question of a peer. An error if he is to be taken for gone.
     pub(super) fn serve(&mut self, at: usize) -> io::Result<()> {
         if self.peers[at].session.is_none() && !self.is_invited(at)? {
+            return Ok(());
+        }
+        if !self.is_prepared(at) {
             return Ok(());
         }
         let Some(Heard { question, descriptor }) = self.peers[at].hear(&self.passed)? else {
@@ -104,6 +107,28 @@ impl Guard {
         self.conclude(at, question.id, done.map(|()| (Reply::Done, None)))
     }
 
+    /// What is asked of a port waits until what it takes is entered, for as many turns as that takes.
+    fn is_prepared(&mut self, at: usize) -> bool {
+        use Request::{Disown, Others, Own, Renounces, TakesTurns};
+        // Who says nothing that is understood is heard next.
+        let Ok(Some(question)) = self.peers[at].listen() else { return true };
+        match question.request {
+            Own { local }
+            | Disown { local }
+            | Others { local }
+            | TakesTurns { local }
+            | Renounces { local } => {
+                let all = sessions(&self.peers);
+                let before = self.slots.max(SLOTS_AT_LEAST);
+                let mut slots = before;
+                let is_prepared = self.steering.prepare(local.port(), &all, &mut slots);
+                self.slots = self.slots.saturating_sub(before - slots);
+                is_prepared
+            }
+            _ => true,
+        }
+    }
+
     /// Whether somebody who has not introduced himself has said the token, and so is heard. What anybody can send is not taken
     /// before that: to close a descriptor may take as long as its sender wants. An error if he has said something else.
     fn is_invited(&self, at: usize) -> io::Result<bool> {
@@ -163,8 +188,9 @@ impl Guard {
         let theirs = table.try_clone().map_err(memory)?;
         let engine = Engine(self.engines);
         self.engines = self.engines.checked_add(1).ok_or("too many processes were served")?;
-        let filter = self.next_filter.take();
-        let session = self.peers[at].session.insert(Session::new(engine, table, role, filter));
+        let (filter, user) = (self.next_filter.take(), self.peers[at].uid);
+        let session =
+            self.peers[at].session.insert(Session::new(engine, table, role, filter).of_user(user));
         if let Some(heir) = &mut self.heir {
             heir.came(session);
         }
@@ -464,7 +490,7 @@ impl Guard {
             return self.own_connection_by(at, instance, ends);
         }
         let session = self.peers[at].session.as_mut().ok_or(UNKNOWN)?;
-        self.steering.open(session.engine, ends)?;
+        self.steering.open(session.engine, session.user, ends)?;
         session.add(ends);
         Ok(())
     }
@@ -533,7 +559,7 @@ impl Guard {
         socket: Option<&'a ClosedApart>,
     ) -> Result<&'a ClosedApart, String> {
         let ends = (plain(snapshot.local), plain(snapshot.remote));
-        if !self.session(at)?.may_have(&ends) {
+        if !self.steering.is_its(self.session(at)?, &ends) {
             return Err(format!("no connection from {} to {} was owned", ends.0, ends.1));
         }
         proof::that_it_may_take(socket, self.listener.as_fd())

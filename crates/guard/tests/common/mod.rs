@@ -12,6 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, setns};
+use rustix::process::Uid;
+use rustix::thread::set_thread_res_uid;
 use socket2::{Domain, Socket, Type};
 use uncork_driver::Driver as _;
 use uncork_driver::af_packet::Port;
@@ -179,6 +181,18 @@ impl Link {
     pub(crate) fn client(&self) -> Client {
         let place = self.place.clone();
         self.ours.within(move || Ok(Client::connect(&place)?)).unwrap()
+    }
+
+    /// The same of this user's.
+    pub(crate) fn client_of(&self, user: u32) -> Client {
+        let place = self.place.clone();
+        let connect = move || {
+            // Of this thread alone, which ends with it.
+            let user = Some(Uid::from_raw(user));
+            set_thread_res_uid(None::<Uid>, user, None::<Uid>)?;
+            Ok(Client::connect(&place)?)
+        };
+        self.ours.within(connect).unwrap()
     }
 
     /// This program again, on our host, to play one test's part `part`.

@@ -17,6 +17,11 @@
 #define KERNEL 0
 /* Likewise: whichever it is. */
 #define ANYONE 0xffffffff
+/*
+ * Beside the engine of a connection: it has come to a port, and is the engine's for as long as that, or its user, has the port.
+ * After that it gives way to who begins anew with these ends. Alone: it has.
+ */
+#define CAME 0x80000000
 /* Engines of a port. */
 #define MEMBERS 64
 
@@ -111,6 +116,9 @@ struct {
 	__type(key, struct connection);
 	__type(value, __u32);
 } connections SEC(".maps");
+
+/* In place of nothing: the engine has the port no more, and its user has. */
+#define LEFT 1
 
 /* Each engine of each port once more, for who looks for one: to go through them is more than the verifier allows. */
 struct {

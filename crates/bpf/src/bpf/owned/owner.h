@@ -49,8 +49,9 @@ enum changes {
 static __always_inline bool stands(const struct listener *listener, __u32 engine)
 {
 	struct standing key = { .listener = *listener, .engine = engine };
+	const __u32 *how = bpf_map_lookup_elem(&standing, &key);
 
-	return bpf_map_lookup_elem(&standing, &key);
+	return how && *how != LEFT;
 }
 
 /*
@@ -58,6 +59,8 @@ static __always_inline bool stands(const struct listener *listener, __u32 engine
  * find what the first has found. Between them are moments, unless a virtual processor is taken away.
  */
 #define SAME_SYN_MILLIS 20
+/* So long a SYN is sent again for want of an answer, which may have been lost, that the first has had. */
+#define SENT_AGAIN_MILLIS 20000
 
 static __always_inline __u32 millis(void)
 {
@@ -184,6 +187,37 @@ static __always_inline bool is_kernels(const struct members *members, const stru
 	return packet->is_first && members->device != ANYWHERE && is_martian(packet);
 }
 
+/*
+ * Whether an entry is of no account, as its engine has the port no more and somebody begins anew: what that one has written into its
+ * table may not be true, and another user's program may have the port by now, of which nobody need know. A SYN that the engine had
+ * itself, while the port was its own, is the same one.
+ */
+static __always_inline bool gives_way(__u32 *entered, const struct packet *packet,
+				      const struct connection *connection)
+{
+	struct standing key = {};
+	const struct begun *before;
+
+	if (!(*entered & CAME))
+		return false;
+	if (*entered == CAME)
+		return true;
+	if (!packet->is_syn)
+		return false;
+	key.listener.local = connection->local;
+	key.listener.port = connection->local_port;
+	key.listener.protocol = connection->protocol;
+	key.engine = *entered & ~CAME;
+	if (bpf_map_lookup_elem(&standing, &key))
+		return false;
+	before = bpf_map_lookup_elem(&begun, connection);
+	if (before && before->engine == key.engine && millis() - before->millis < SENT_AGAIN_MILLIS)
+		return false;
+	/* For all that look at it next, and for who has entered it. */
+	*entered = CAME;
+	return true;
+}
+
 /* Whose a packet is: an engine's, or the kernel's; `mine` is the engine that who asks works for, or ANYONE. */
 static __always_inline __u32 owner(const struct packet *packet, enum changes changes, __u32 mine)
 {
@@ -191,7 +225,7 @@ static __always_inline __u32 owner(const struct packet *packet, enum changes cha
 	struct listener listener = {};
 	const struct counts *there;
 	const struct members *members;
-	const __u32 *engine;
+	__u32 *engine;
 	__u32 key = 0;
 
 	there = bpf_map_lookup_elem(&counts, &key);
@@ -208,8 +242,8 @@ static __always_inline __u32 owner(const struct packet *packet, enum changes cha
 	connection.remote_port = packet->remote_port;
 	connection.protocol = packet->protocol;
 	engine = there->connections ? bpf_map_lookup_elem(&connections, &connection) : NULL;
-	if (engine)
-		return *engine;
+	if (engine && !gives_way(engine, packet, &connection))
+		return *engine & ~CAME;
 	listener.local = packet->local;
 	listener.port = packet->local_port;
 	listener.protocol = packet->protocol;

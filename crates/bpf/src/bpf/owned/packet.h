@@ -87,6 +87,8 @@ struct packet {
 	bool has_ports;
 	/* Of TCP: the first segment of a connection. */
 	bool is_first;
+	/* Or answers one. */
+	bool is_syn;
 	/* Of ICMP. */
 	__u8 type;
 	/* Where TCP, UDP or ICMP begin. */
@@ -135,6 +137,7 @@ static __always_inline bool read_tcp(const struct frame *frame, __u32 at, struct
 	packet->local_port = head.ports[1];
 	packet->has_ports = true;
 	packet->is_first = (head.flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+	packet->is_syn = head.flags & TCP_SYN;
 	return true;
 }
 

@@ -1,0 +1,122 @@
+//! Whose many connections are: a system call for each would hold up whoever waits for who enters them.
+
+use std::net::SocketAddr;
+
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
+
+use super::layout::connection_key;
+use super::{Engine, Error, KERNEL, Ours, Owned, Protocol, full};
+
+/// In one system call.
+const AT_ONCE: usize = 4096;
+
+/// Beside an engine's number (`owned/maps.h`).
+const CAME: u32 = 1 << 31;
+
+/// The own and the other end of a connection of TCP.
+pub type Ends = (SocketAddr, SocketAddr);
+
+/// Whose a connection is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// This engine's, to whose port it has come, for as long as the engine, or its user ([`Owned::leave_to_user`]), has the port.
+    /// After that it gives way to whoever begins anew with these ends, be it in an answer: then it is as if nothing had been entered.
+    Engines(Engine),
+    /// The kernel's, whosever its port is.
+    Kernels,
+}
+
+impl Whose {
+    fn word(self) -> u32 {
+        match self {
+            Self::Engines(engine) => engine.0.get() | CAME,
+            Self::Kernels => KERNEL,
+        }
+    }
+}
+
+impl Owned {
+    /// From now on these connections are somebody's, of which so many are new here.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Full`], or what the kernel says. Nothing is said of any of them then.
+    pub fn enter_all(&self, whose: Whose, all: &[Ends], new: usize) -> Result<(), Error> {
+        if all.is_empty() {
+            return Ok(());
+        }
+        // Before they are there, or the programs would not look for them.
+        self.counts.so_many_more(Ours::Connection(Protocol::Tcp, all[0].0, all[0].1), new)?;
+        let entered = all.chunks(AT_ONCE).try_for_each(|some| {
+            let keys = keys(some);
+            let values = whose.word().to_ne_bytes().repeat(some.len());
+            let count = u32::try_from(some.len()).unwrap_or(0);
+            let (any, none) = (MapFlags::ANY, MapFlags::ANY);
+            self.connections().update_batch(&keys, &values, count, any, none).map_err(full)
+        });
+        entered.inspect_err(|_| {
+            for some in all.chunks(AT_ONCE) {
+                self.delete_all(some);
+            }
+            let what = Ours::Connection(Protocol::Tcp, all[0].0, all[0].1);
+            let _ = self.counts.so_many_less(what, new);
+        })
+    }
+
+    /// From now on nothing is said of these, which have been entered ([`Owned::disown`]).
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    pub fn disown_all(&self, all: &[Ends]) -> Result<(), Error> {
+        for some in all.chunks(AT_ONCE) {
+            self.delete_all(some);
+            let what = Ours::Connection(Protocol::Tcp, some[0].0, some[0].1);
+            self.counts.so_many_less(what, some.len())?;
+        }
+        Ok(())
+    }
+
+    fn delete_all(&self, some: &[Ends]) {
+        let count = u32::try_from(some.len()).unwrap_or(0);
+        let (any, none) = (MapFlags::ANY, MapFlags::ANY);
+        if self.connections().delete_batch(&keys(some), count, any, none).is_ok() {
+            return;
+        }
+        // It ends at the first that is not there.
+        for (local, remote) in some {
+            let _ = self.connections().delete(&connection_key(Protocol::Tcp, *local, *remote));
+        }
+    }
+
+    /// Whether somebody has begun anew with these ends, which were an engine's until then ([`Whose::Engines`]).
+    #[must_use]
+    pub fn has_given_way(&self, (local, remote): Ends) -> bool {
+        let key = connection_key(Protocol::Tcp, local, remote);
+        let found = self.connections().lookup(&key, MapFlags::ANY).ok().flatten();
+        // Where the kernel does not say, it is as it was.
+        found.as_deref().and_then(word) == Some(CAME)
+    }
+
+    /// The engine to which the last SYN between these ends has gone, of those to ports that are shared.
+    #[must_use]
+    pub fn begun_by(&self, (local, remote): Ends) -> Option<Engine> {
+        let key = connection_key(Protocol::Tcp, local, remote);
+        let found = self.programs.maps()[4].lookup(&key, MapFlags::ANY).ok()??;
+        word(&found).and_then(std::num::NonZeroU32::new).map(Engine)
+    }
+
+    fn connections(&self) -> &MapHandle {
+        &self.programs.maps()[2]
+    }
+}
+
+/// The first of a value.
+fn word(value: &[u8]) -> Option<u32> {
+    value.first_chunk().map(|octets| u32::from_ne_bytes(*octets))
+}
+
+fn keys(all: &[Ends]) -> Vec<u8> {
+    let key = |(local, remote): &Ends| connection_key(Protocol::Tcp, *local, *remote);
+    all.iter().flat_map(key).collect()
+}

@@ -1,0 +1,183 @@
+//! What a program has of a port that it has let go of, and what it only says to have.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
+mod common;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd as _;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{LONG, Link, OURS, SHORT, THEIRS, acknowledge, end, knock_from, open, seen};
+use socket2::{Domain, Socket, Type};
+use uncork_driver::af_packet::Port;
+use uncork_guardian::Client;
+use uncork_netns::testing::is_skipped;
+
+const PORT: u16 = 7500;
+/// Users who are nobody to each other.
+const ONE: u32 = 65_533;
+const OTHER: u32 = 65_534;
+const THIRD_USER: u32 = 65_532;
+/// So many does one of them invent.
+const INVENTED: u32 = 300_000;
+/// So long nobody else may wait for that. It was seven seconds on a machine with nothing else to do.
+const HELD_UP: Duration = Duration::from_millis(1500);
+
+/// As soon as the guardian's threads have closed all copies of the last one.
+fn listen(link: &Link) -> TcpListener {
+    let listen = || {
+        let until = Instant::now() + LONG;
+        loop {
+            let listener = try_to_listen();
+            if listener.is_ok() || Instant::now() >= until {
+                return Ok(listener?);
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    };
+    link.ours.within(listen).unwrap()
+}
+
+fn try_to_listen() -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&end(OURS, PORT).into())?;
+    socket.listen(64)?;
+    Ok(socket.into())
+}
+
+/// Whether the kernel takes a connection from this port of the other host.
+fn connects(link: &Link, from: u16) -> bool {
+    let connect = move || {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&end(THEIRS, from).into())?;
+        Ok(socket.connect_timeout(&end(OURS, PORT).into(), SHORT).is_ok())
+    };
+    link.theirs.within(connect).unwrap()
+}
+
+/// Has the port, and says of these that they are connections of its, as long as it has it.
+fn has_had(link: &Link, user: u32, remotes: &[u16]) -> (Client, Port) {
+    let (mut client, at) = (link.client_of(user), end(OURS, PORT));
+    let port = open(&mut client);
+    let listener = listen(link);
+    client.own(at, listener.as_fd()).unwrap();
+    says_to_have(&client, remotes);
+    client.disown(at).unwrap();
+    (client, port)
+}
+
+fn says_to_have(client: &Client, remotes: &[u16]) {
+    for remote in remotes {
+        let _ = client.connections().enter(end(OURS, PORT), end(THEIRS, *remote)).unwrap();
+    }
+}
+
+#[test]
+fn who_has_a_port_from_the_kernel_alone_gets_all_who_connect_whatever_its_last_owner_has_written() {
+    const NAME: &str = "who_has_a_port_from_the_kernel_alone_gets_all_who_connect_whatever_its_last_owner_has_written";
+    if is_skipped(NAME) {
+        return;
+    }
+    let link = Link::new("expired", &[]);
+    let before: Vec<u16> = (5000..5010).collect();
+    let (client, _port) = has_had(&link, ONE, &before);
+    // When it has it no more: who joins next makes that count.
+    let behind: Vec<u16> = (5010..5020).collect();
+    says_to_have(&client, &behind);
+    let _listener = listen(&link);
+    for remote in before.iter().chain(&behind) {
+        assert!(connects(&link, *remote), "who comes from {remote} comes to another one");
+    }
+}
+
+#[test]
+fn a_port_s_next_owner_gets_all_who_connect_and_keeps_them_when_the_last_one_dies() {
+    const NAME: &str =
+        "a_port_s_next_owner_gets_all_who_connect_and_keeps_them_when_the_last_one_dies";
+    if is_skipped(NAME) {
+        return;
+    }
+    let link = Link::new("next", &[]);
+    let (before, behind) = ([5000, 5001, 5002, 5003], [5010, 5011, 5012]);
+    let (last, last_port) = has_had(&link, ONE, &before);
+    // Others come and go, one of them the same user's.
+    says_to_have(&last, &behind);
+    let at = end(OURS, PORT);
+    let (mut next, listener) = (link.client_of(OTHER), listen(&link));
+    let mut ports = [last_port, open(&mut next)];
+    next.own(at, listener.as_fd()).unwrap();
+    let mut third = link.client_of(OTHER);
+    third.own(at, listener.as_fd()).unwrap();
+    third.disown(at).unwrap();
+    let remotes = [&before[..3], &behind].concat();
+    knock_from(&link, &remotes, at);
+    // The last of them has a connection, and goes on to speak where nobody has begun anew.
+    acknowledge(&link, before[3], at);
+    let [of_last, of_next] = seen(&mut ports, SHORT).try_into().unwrap();
+    assert_eq!(of_last, before[3..], "of the next: {of_next:?}");
+    assert!(remotes.iter().all(|remote| of_next.contains(remote)), "{of_next:?}");
+    remotes.iter().for_each(|remote| acknowledge(&link, *remote, at));
+    drop(last);
+    thread::sleep(SHORT);
+    remotes.iter().for_each(|remote| acknowledge(&link, *remote, at));
+    let [_, of_next] = seen(&mut ports, SHORT).try_into().unwrap();
+    let count = |remote: &u16| of_next.iter().filter(|one| *one == remote).count();
+    assert!(remotes.iter().all(|remote| count(remote) >= 2), "they are the kernel's: {of_next:?}");
+}
+
+/// How long it takes somebody else to be served, at the worst, until `time` is over.
+fn held_up(link: &Link, time: Duration) -> Duration {
+    let (until, mut worst) = (Instant::now() + time, Duration::ZERO);
+    while Instant::now() < until {
+        let begun = Instant::now();
+        drop(link.client_of(OTHER));
+        worst = worst.max(begun.elapsed());
+        thread::sleep(Duration::from_millis(50));
+    }
+    worst
+}
+
+#[test]
+fn nobody_waits_for_what_another_one_has_written_into_his_table() {
+    if is_skipped("nobody_waits_for_what_another_one_has_written_into_his_table") {
+        return;
+    }
+    let link = &Link::new("invented", &[]);
+    let (listener, at) = (listen(link), end(OURS, PORT));
+    let invents = |user| {
+        let mut client = link.client_of(user);
+        client.own(at, listener.as_fd()).unwrap();
+        for number in 0..INVENTED {
+            let [_, a, b, c] = number.to_be_bytes();
+            let remote = SocketAddr::from(([10, a, b, c], 4000));
+            let _ = client.connections().enter(at, remote).unwrap();
+        }
+        client
+    };
+    let meanwhile = |act: &mut dyn FnMut()| {
+        thread::scope(|scope| {
+            let others = scope.spawn(|| held_up(link, Duration::from_secs(5)));
+            act();
+            others.join().unwrap()
+        })
+    };
+    let mut client = invents(ONE);
+    // It may take itself longer than it has patience.
+    let others = meanwhile(&mut || drop(client.disown(at)));
+    assert!(others < HELD_UP, "when it lets the port go: {others:?}");
+    let others = meanwhile(&mut || drop(link.client_of(ONE).own(at, listener.as_fd())));
+    assert!(others < HELD_UP, "when another one of its user's comes: {others:?}");
+    drop(client);
+    // As many are asked for their numbers when one dies who has the port.
+    let mut client = Some(invents(THIRD_USER));
+    let others = meanwhile(&mut || drop(client.take()));
+    assert!(others < HELD_UP, "when it dies: {others:?}");
+    let until = Instant::now() + LONG;
+    while !connects(link, 5000) {
+        assert!(Instant::now() < until, "the port is not given back");
+    }
+}
