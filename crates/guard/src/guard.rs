@@ -31,6 +31,7 @@ use crate::capabilities;
 use crate::claims::Claims;
 use crate::groups::Groups;
 use crate::heir::{Begin, Heir};
+use crate::limits::{Given, Limits};
 use crate::peer::Peer;
 use crate::queues::{Queues, Share};
 use crate::reset::Prober;
@@ -48,6 +49,8 @@ const STRANGERS: usize = 64;
 const INTRODUCTION: Duration = Duration::from_secs(1);
 /// How many threads close what one user has passed, at the most.
 const CLOSED_AT_ONCE: usize = 16;
+/// How long nobody is taken in when there was no descriptor for the last one.
+const FULL: Duration = Duration::from_millis(100);
 /// How often it is looked after what only time can change, at the most.
 const ROUND: Duration = Duration::from_millis(500);
 /// The same while members of a port have just changed.
@@ -80,6 +83,8 @@ pub struct Guard {
     plan: Plan,
     place: Place,
     listener: OwnedFd,
+    /// There was no descriptor for who has connected: until then he waits.
+    full_until: Option<Instant>,
     /// The first process, as long as it lives.
     program: Option<OwnedFd>,
     steering: Steering,
@@ -89,6 +94,9 @@ pub struct Guard {
     /// Rung when a thread is done with something for an opening.
     bell: Bell,
     rings: Rings,
+    /// What each user may have, and which packet sockets his programs have.
+    limits: Limits,
+    given: Given,
     groups: Groups,
     opening: Vec<opening::Opening>,
     /// Of the engine that comes next.
@@ -158,12 +166,15 @@ impl Guard {
             plan,
             place,
             listener,
+            full_until: None,
             program,
             steering,
             claims: Claims::default(),
             turns: Turns::default(),
             queues,
             rings: Rings::new(bell.clone()),
+            limits: Limits::of_this_host(),
+            given: Given::default(),
             bell,
             groups: Groups::new(),
             opening: Vec::new(),
@@ -191,6 +202,13 @@ impl Guard {
     #[must_use]
     pub fn with_heir(mut self, begin: Begin) -> Self {
         self.heir = Some(Heir::new(begin, self.steering.addresses()));
+        self
+    }
+
+    /// What each user may have is this much.
+    #[must_use]
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
         self
     }
 
@@ -262,6 +280,7 @@ impl Guard {
     fn turn(&mut self) -> io::Result<()> {
         let ready = self.wait()?;
         self.slots = SLOTS_IN_A_TURN;
+        self.full_until = self.full_until.filter(|until| Instant::now() < *until);
         self.prober.go_on();
         self.relieve_heir();
         let is_time = self.heir_rests().is_some_and(|rests| rests.is_zero());
@@ -313,6 +332,7 @@ impl Guard {
             || self.prober.rests().is_some()
             || self.heir_rests().is_some()
             || self.peers.iter().any(|peer| peer.is_lost)
+            || self.full_until.is_some()
             || self.turns.settles_after().is_some()
             || !self.rings.is_empty();
         // Whether anybody is left is looked at in each round.
@@ -325,11 +345,13 @@ impl Guard {
         };
         let settles = self.turns.settles_after();
         let buries = self.peers.iter().any(|peer| peer.is_lost).then_some(Duration::ZERO);
+        let full = self.full_until.map(|until| until.saturating_duration_since(Instant::now()));
         let sooner =
-            [self.queueing_again(), self.prober.rests(), self.heir_rests(), settles, buries];
+            [self.queueing_again(), self.prober.rests(), self.heir_rests(), settles, buries, full];
         let round = sooner.into_iter().flatten().fold(round, Duration::min);
         let round = Timespec::try_from(round).map_err(io::Error::other)?;
-        let mut asked = vec![PollFd::new(&self.listener, PollFlags::IN)];
+        let strangers = if full.is_some() { PollFlags::empty() } else { PollFlags::IN };
+        let mut asked = vec![PollFd::new(&self.listener, strangers)];
         asked.extend(self.program.as_ref().map(|program| PollFd::new(program, PollFlags::IN)));
         for peer in &self.peers {
             let takes = if peer.is_behind() { PollFlags::OUT } else { PollFlags::empty() };
@@ -384,7 +406,15 @@ impl Guard {
             if first == Some(None) {
                 return;
             }
-            let Ok(socket) = accept_with(&self.listener, flags) else { return };
+            let socket = match accept_with(&self.listener, flags) {
+                Ok(socket) => socket,
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    // Who waits stays, and would wake it all the time.
+                    self.full_until = Some(Instant::now() + FULL);
+                    return;
+                }
+                Err(_) => return,
+            };
             if let Some(first) = first.flatten() {
                 self.peers.remove(first);
             }
