@@ -1,6 +1,7 @@
 //! The guardian itself: one loop over whoever is connected.
 
 mod burying;
+mod devices;
 mod instances;
 mod opening;
 mod parting;
@@ -32,6 +33,7 @@ use crate::claims::Claims;
 use crate::groups::Groups;
 use crate::heir::{Begin, Heir};
 use crate::limits::{Given, Limits};
+use crate::links::Links;
 use crate::peer::Peer;
 use crate::queues::{Queues, Share};
 use crate::reset::Prober;
@@ -88,6 +90,7 @@ pub struct Guard {
     /// The first process, as long as it lives.
     program: Option<OwnedFd>,
     steering: Steering,
+    links: Links,
     claims: Claims,
     turns: Turns,
     queues: Option<Queues>,
@@ -153,6 +156,8 @@ impl Guard {
     /// [`Error`] says what is missing.
     pub fn new(plan: Plan) -> Result<Self, Error> {
         permitted()?;
+        // What becomes of a device from here on is heard.
+        let links = Links::listen().map_err(Error::system("hear of what becomes of devices"))?;
         let steering = Steering::attach(&plan.devices)?;
         let queues = plan.queues.map(|share| Queues::attach(&steering, &plan.devices, share));
         let queues = queues.transpose()?;
@@ -169,6 +174,7 @@ impl Guard {
             full_until: None,
             program,
             steering,
+            links,
             claims: Claims::default(),
             turns: Turns::default(),
             queues,
@@ -288,7 +294,11 @@ impl Guard {
             heir.begin(&all_sessions(&self.peers));
         }
         let Some(ready) = ready else { return Ok(()) };
-        let Ready { is_rung, told_to_end, strangers, program_ended, heir_ended, peers } = ready;
+        let Ready { is_rung, has_news, told_to_end, strangers, program_ended, .. } = ready;
+        let Ready { heir_ended, peers, .. } = ready;
+        if has_news {
+            self.look_at_devices();
+        }
         if told_to_end {
             self.parting = Some(parting::Parting::now());
         }
@@ -364,6 +374,7 @@ impl Guard {
         let end = self.end.as_ref().filter(|_| self.parting.is_none());
         asked.extend(end.map(|end| PollFd::new(end, PollFlags::IN)));
         asked.push(PollFd::new(&self.bell, PollFlags::IN));
+        asked.push(PollFd::new(&self.links, PollFlags::IN));
         let hears = self.prober.hears();
         asked.extend(hears.map(|hears| PollFd::from_borrowed_fd(hears, PollFlags::IN)));
         match poll(&mut asked, waits.then_some(&round)) {
@@ -386,8 +397,16 @@ impl Guard {
         let peers = peers.collect();
         let heir_ended = heir.is_some() && !next().is_empty();
         let told_to_end = end.is_some() && !next().is_empty();
-        let is_rung = !next().is_empty();
-        Ok(Some(Ready { is_rung, told_to_end, strangers, program_ended, heir_ended, peers }))
+        let (is_rung, has_news) = (!next().is_empty(), !next().is_empty());
+        Ok(Some(Ready {
+            is_rung,
+            has_news,
+            told_to_end,
+            strangers,
+            program_ended,
+            heir_ended,
+            peers,
+        }))
     }
 
     fn has_strangers(&self) -> bool {
@@ -473,6 +492,8 @@ fn all_sessions(peers: &[Peer]) -> Vec<&Session> {
 /// Who has something to say.
 struct Ready {
     is_rung: bool,
+    /// Of devices.
+    has_news: bool,
     told_to_end: bool,
     strangers: bool,
     program_ended: bool,

@@ -24,6 +24,7 @@ mod guard;
 pub mod heir;
 mod instead;
 mod limits;
+mod links;
 mod peer;
 mod proof;
 mod queues;

@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Instant;
 
-use uncork_bpf::owned::Engine;
+use uncork_bpf::owned::{Engine, Presence};
 use uncork_driver::OpenError;
 use uncork_driver::af_packet::{Handed, Prepared, Settings};
 use uncork_guardian::Reply;
@@ -148,7 +148,7 @@ impl Guard {
         made: Result<Prepared, OpenError>,
     ) -> Result<(Reply, Option<OwnedFd>), String> {
         let made = made.map_err(|error| error.to_string())?;
-        if made.index() != one.device || !self.steering.is_attached(one.device) {
+        if made.index() != one.device || self.steering.presence(one.device) != Presence::Here {
             self.rings.unmake(made.into());
             return Err(format!(
                 "the device {} was deleted, and another one has its name: start the guardian again",
