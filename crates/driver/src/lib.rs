@@ -231,6 +231,16 @@ pub fn mtu_of(device: &str) -> io::Result<u32> {
     ioctl::mtu(socket, device)
 }
 
+/// What the device of this number is called by now, in the network namespace of this thread.
+///
+/// # Errors
+///
+/// What the kernel says, if there is none, say.
+pub fn name_of(device: i32) -> io::Result<String> {
+    let socket = socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+    ioctl::name(socket, device)
+}
+
 /// Notes that so many octets of an owner have left. Those of one owner in a row are told as one.
 fn completed(list: &mut Vec<Completion>, owner: Owner, bytes: u32) {
     match list.last_mut() {

@@ -46,6 +46,12 @@ pub fn find(names: &[String]) -> Result<Vec<Device>, Error> {
     Ok(found)
 }
 
+/// Whether this one is here, whatever it is called by now, be it up or not.
+pub(crate) fn is_there(device: &Device) -> bool {
+    let is_it = |shown: &Shown| shown.ethernet == Some((device.index, device.mac));
+    look().is_ok_and(|all| all.values().any(is_it))
+}
+
 fn look() -> Result<BTreeMap<String, Shown>, Error> {
     let mut all: BTreeMap<String, Shown> = BTreeMap::new();
     for told in getifaddrs().map_err(Error::system("list the network devices"))? {

@@ -118,6 +118,11 @@ impl Groups {
         begun.map_err(|error| error.to_string())
     }
 
+    /// The device is in another network namespace. Should it come back, it has a new group.
+    pub(crate) fn forget(&mut self, device: i32) {
+        self.by_device.remove(&device);
+    }
+
     /// This engine has closed its socket there, or is dead, or could not join.
     pub(crate) fn leave(&mut self, owned: &Owned, device: i32, engine: Engine) {
         // What is left there does no harm: its number does not come again.

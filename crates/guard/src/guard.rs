@@ -1,6 +1,7 @@
 //! The guardian itself: one loop over whoever is connected.
 
 mod burying;
+mod devices;
 mod instances;
 mod opening;
 mod parting;
@@ -31,6 +32,8 @@ use crate::capabilities;
 use crate::claims::Claims;
 use crate::groups::Groups;
 use crate::heir::{Begin, Heir};
+use crate::limits::{Given, Limits};
+use crate::links::Links;
 use crate::peer::Peer;
 use crate::queues::{Queues, Share};
 use crate::reset::Prober;
@@ -48,6 +51,8 @@ const STRANGERS: usize = 64;
 const INTRODUCTION: Duration = Duration::from_secs(1);
 /// How many threads close what one user has passed, at the most.
 const CLOSED_AT_ONCE: usize = 16;
+/// How long nobody is taken in when there was no descriptor for the last one.
+const FULL: Duration = Duration::from_millis(100);
 /// How often it is looked after what only time can change, at the most.
 const ROUND: Duration = Duration::from_millis(500);
 /// The same while members of a port have just changed.
@@ -80,15 +85,21 @@ pub struct Guard {
     plan: Plan,
     place: Place,
     listener: OwnedFd,
+    /// There was no descriptor for who has connected: until then he waits.
+    full_until: Option<Instant>,
     /// The first process, as long as it lives.
     program: Option<OwnedFd>,
     steering: Steering,
+    links: Links,
     claims: Claims,
     turns: Turns,
     queues: Option<Queues>,
     /// Rung when a thread is done with something for an opening.
     bell: Bell,
     rings: Rings,
+    /// What each user may have, and which packet sockets his programs have.
+    limits: Limits,
+    given: Given,
     groups: Groups,
     opening: Vec<opening::Opening>,
     /// Of the engine that comes next.
@@ -145,6 +156,8 @@ impl Guard {
     /// [`Error`] says what is missing.
     pub fn new(plan: Plan) -> Result<Self, Error> {
         permitted()?;
+        // What becomes of a device from here on is heard.
+        let links = Links::listen().map_err(Error::system("hear of what becomes of devices"))?;
         let steering = Steering::attach(&plan.devices)?;
         let queues = plan.queues.map(|share| Queues::attach(&steering, &plan.devices, share));
         let queues = queues.transpose()?;
@@ -158,12 +171,16 @@ impl Guard {
             plan,
             place,
             listener,
+            full_until: None,
             program,
             steering,
+            links,
             claims: Claims::default(),
             turns: Turns::default(),
             queues,
             rings: Rings::new(bell.clone()),
+            limits: Limits::of_this_host(),
+            given: Given::default(),
             bell,
             groups: Groups::new(),
             opening: Vec::new(),
@@ -191,6 +208,13 @@ impl Guard {
     #[must_use]
     pub fn with_heir(mut self, begin: Begin) -> Self {
         self.heir = Some(Heir::new(begin, self.steering.addresses()));
+        self
+    }
+
+    /// What each user may have is this much.
+    #[must_use]
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
         self
     }
 
@@ -262,6 +286,7 @@ impl Guard {
     fn turn(&mut self) -> io::Result<()> {
         let ready = self.wait()?;
         self.slots = SLOTS_IN_A_TURN;
+        self.full_until = self.full_until.filter(|until| Instant::now() < *until);
         self.prober.go_on();
         self.relieve_heir();
         let is_time = self.heir_rests().is_some_and(|rests| rests.is_zero());
@@ -269,7 +294,11 @@ impl Guard {
             heir.begin(&all_sessions(&self.peers));
         }
         let Some(ready) = ready else { return Ok(()) };
-        let Ready { is_rung, told_to_end, strangers, program_ended, heir_ended, peers } = ready;
+        let Ready { is_rung, has_news, told_to_end, strangers, program_ended, .. } = ready;
+        let Ready { heir_ended, peers, .. } = ready;
+        if has_news {
+            self.look_at_devices();
+        }
         if told_to_end {
             self.parting = Some(parting::Parting::now());
         }
@@ -313,6 +342,7 @@ impl Guard {
             || self.prober.rests().is_some()
             || self.heir_rests().is_some()
             || self.peers.iter().any(|peer| peer.is_lost)
+            || self.full_until.is_some()
             || self.turns.settles_after().is_some()
             || !self.rings.is_empty();
         // Whether anybody is left is looked at in each round.
@@ -325,11 +355,13 @@ impl Guard {
         };
         let settles = self.turns.settles_after();
         let buries = self.peers.iter().any(|peer| peer.is_lost).then_some(Duration::ZERO);
+        let full = self.full_until.map(|until| until.saturating_duration_since(Instant::now()));
         let sooner =
-            [self.queueing_again(), self.prober.rests(), self.heir_rests(), settles, buries];
+            [self.queueing_again(), self.prober.rests(), self.heir_rests(), settles, buries, full];
         let round = sooner.into_iter().flatten().fold(round, Duration::min);
         let round = Timespec::try_from(round).map_err(io::Error::other)?;
-        let mut asked = vec![PollFd::new(&self.listener, PollFlags::IN)];
+        let strangers = if full.is_some() { PollFlags::empty() } else { PollFlags::IN };
+        let mut asked = vec![PollFd::new(&self.listener, strangers)];
         asked.extend(self.program.as_ref().map(|program| PollFd::new(program, PollFlags::IN)));
         for peer in &self.peers {
             let takes = if peer.is_behind() { PollFlags::OUT } else { PollFlags::empty() };
@@ -342,6 +374,7 @@ impl Guard {
         let end = self.end.as_ref().filter(|_| self.parting.is_none());
         asked.extend(end.map(|end| PollFd::new(end, PollFlags::IN)));
         asked.push(PollFd::new(&self.bell, PollFlags::IN));
+        asked.push(PollFd::new(&self.links, PollFlags::IN));
         let hears = self.prober.hears();
         asked.extend(hears.map(|hears| PollFd::from_borrowed_fd(hears, PollFlags::IN)));
         match poll(&mut asked, waits.then_some(&round)) {
@@ -364,8 +397,16 @@ impl Guard {
         let peers = peers.collect();
         let heir_ended = heir.is_some() && !next().is_empty();
         let told_to_end = end.is_some() && !next().is_empty();
-        let is_rung = !next().is_empty();
-        Ok(Some(Ready { is_rung, told_to_end, strangers, program_ended, heir_ended, peers }))
+        let (is_rung, has_news) = (!next().is_empty(), !next().is_empty());
+        Ok(Some(Ready {
+            is_rung,
+            has_news,
+            told_to_end,
+            strangers,
+            program_ended,
+            heir_ended,
+            peers,
+        }))
     }
 
     fn has_strangers(&self) -> bool {
@@ -384,7 +425,15 @@ impl Guard {
             if first == Some(None) {
                 return;
             }
-            let Ok(socket) = accept_with(&self.listener, flags) else { return };
+            let socket = match accept_with(&self.listener, flags) {
+                Ok(socket) => socket,
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    // Who waits stays, and would wake it all the time.
+                    self.full_until = Some(Instant::now() + FULL);
+                    return;
+                }
+                Err(_) => return,
+            };
             if let Some(first) = first.flatten() {
                 self.peers.remove(first);
             }
@@ -443,6 +492,8 @@ fn all_sessions(peers: &[Peer]) -> Vec<&Session> {
 /// Who has something to say.
 struct Ready {
     is_rung: bool,
+    /// Of devices.
+    has_news: bool,
     told_to_end: bool,
     strangers: bool,
     program_ended: bool,

@@ -23,6 +23,8 @@ mod groups;
 mod guard;
 pub mod heir;
 mod instead;
+mod limits;
+mod links;
 mod peer;
 mod proof;
 mod queues;
@@ -37,5 +39,6 @@ mod work;
 
 pub use error::Error;
 pub use guard::{Guard, Plan, permitted};
+pub use limits::{Limits, RINGS_BYTES};
 pub use queues::Share;
 pub use seclusion::{seclude, seclude_instance};

@@ -272,6 +272,20 @@ impl Queues {
         self.devices.iter_mut().for_each(|shared| shared.free(engine));
     }
 
+    /// A device is called otherwise by now.
+    pub(crate) fn rename(&mut self, device: i32, name: &str) {
+        let shared = self.devices.iter_mut().find(|shared| shared.index == device);
+        shared.into_iter().for_each(|shared| name.clone_into(&mut shared.name));
+    }
+
+    /// A device is in another network namespace: nobody has a queue of its.
+    pub(crate) fn lose(&mut self, device: i32) {
+        for shared in self.devices.iter_mut().filter(|shared| shared.index == device) {
+            shared.let_go();
+            shared.of.fill(None);
+        }
+    }
+
     /// Nobody is there.
     pub(crate) fn let_go(&mut self) {
         self.devices.iter_mut().for_each(Shared::let_go);

@@ -136,6 +136,13 @@ impl Session {
         }
     }
 
+    /// The device is gone, and by its socket nothing comes any more.
+    pub(crate) fn lose_device(&mut self, device: i32) {
+        let lost = self.devices.extract_if(.., |other| *other == device);
+        self.closed.extend(lost);
+        self.refused.insert(device);
+    }
+
     /// Whether it has gone without this one.
     pub(crate) fn is_refused(&self, device: i32) -> bool {
         self.refused.contains(&device)

@@ -15,8 +15,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use uncork_bpf::owned::{
-    self, Answering, Engine, Ours, Owned, Programs, Protocol, Queues, RedirectByQueue, Sharing,
-    Whence, Whose,
+    self, Answering, Engine, Ours, Owned, Presence, Programs, Protocol, Queues, RedirectByQueue,
+    Sharing, Whence, Whose,
 };
 use uncork_guardian::Device;
 use uncork_sockdiag::{Name, SockDiag};
@@ -116,9 +116,30 @@ impl Steering {
         Ok(steering)
     }
 
-    /// Whether what keeps the kernel from a stack's packets is still on this device.
-    pub(crate) fn is_attached(&self, device: i32) -> bool {
-        self.owned.is_attached(device)
+    /// Where the device is by now that has what keeps the kernel from a stack's packets.
+    pub(crate) fn presence(&self, device: i32) -> Presence {
+        self.owned.presence(device)
+    }
+
+    /// A device is gone with all that came by it: who had a place there has it no more.
+    pub(crate) fn lose_device(&mut self, device: i32, all: &[&Session]) {
+        self.owned.detach(device);
+        let is_of_it = |place: &&SocketAddr| {
+            self.device_of(place.ip()) == Some(device.cast_unsigned())
+                && !self.several.contains(&place.ip())
+        };
+        let places: Vec<_> = self.members.keys().filter(is_of_it).copied().collect();
+        for place in places {
+            for engine in self.members.get(&place).cloned().unwrap_or_default() {
+                // What fails here, the kernel has no memory for, say: the rest is done all the same.
+                let _ = self.leave(engine, &[place], all);
+            }
+        }
+    }
+
+    /// It is there again.
+    pub(crate) fn find_device(&mut self, device: i32) -> Result<(), owned::Error> {
+        self.owned.attach(device)
     }
 
     /// The filters, for what is no matter of ports and connections.

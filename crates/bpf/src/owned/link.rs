@@ -15,6 +15,9 @@ pub(super) const LIFE_BYTES: usize = 64;
 /// `FUTEX_OWNER_DIED` of linux/futex.h.
 const DIED: u32 = 0x4000_0000;
 
+/// So many programs a device has at the most (BPF_MPROG_MAX).
+const LINKS: usize = 64;
+
 const _: () = assert!(size_of::<libc::pthread_mutex_t>() <= LIFE_BYTES);
 
 /// Attaches `program` to what comes into the device of this number, of the network namespace of this
@@ -35,8 +38,36 @@ pub(super) fn attach_ingress(program: BorrowedFd<'_>, device: i32) -> io::Result
 /// The number of the device that a link of [`attach_ingress`] is attached to, 0 if that is gone (tcx_link_fdinfo); None if the
 /// kernel does not tell.
 pub(super) fn device_of(link: BorrowedFd<'_>) -> Option<i32> {
-    let told = fs::read_to_string(format!("/proc/self/fdinfo/{}", link.as_raw_fd())).ok()?;
-    told.lines().find_map(|line| line.strip_prefix("ifindex:"))?.trim().parse().ok()
+    told(link, "ifindex:")?.parse().ok()
+}
+
+/// Whether a link of [`attach_ingress`] is attached to the device of this number, of the network namespace of this thread: one that is in
+/// another by now may have kept its number. None if the kernel does not tell.
+pub(super) fn is_on(link: BorrowedFd<'_>, device: i32) -> Option<bool> {
+    let own: u32 = told(link, "link_id:")?.parse().ok()?;
+    let mut links = [0_u32; LINKS];
+    let mut programs = [0_u32; LINKS];
+    let mut options = libbpf_sys::bpf_prog_query_opts::default();
+    options.sz = size_of_val(&options) as libbpf_sys::size_t;
+    options.prog_ids = programs.as_mut_ptr();
+    options.link_ids = links.as_mut_ptr();
+    options.__bindgen_anon_1.count = LINKS as u32;
+    let kind = libbpf_sys::BPF_TCX_INGRESS;
+    // SAFETY: two numbers, and options that say how long they are, with room for as many numbers of programs and of links
+    // as they say; all outlive the call.
+    let done = unsafe { libbpf_sys::bpf_prog_query_opts(device, kind, &raw mut options) };
+    match -done {
+        0 => Some(links.contains(&own)),
+        libc::ENODEV => Some(false),
+        _ => None,
+    }
+}
+
+/// What the kernel tells of a descriptor.
+fn told(descriptor: BorrowedFd<'_>, what: &str) -> Option<String> {
+    let path = format!("/proc/self/fdinfo/{}", descriptor.as_raw_fd());
+    let told = fs::read_to_string(path).ok()?;
+    told.lines().find_map(|line| line.strip_prefix(what)).map(|told| told.trim().to_owned())
 }
 
 /// Has the device's driver run `program` for each frame that comes: its own XDP, never the kernel's stand-in for

@@ -95,6 +95,19 @@ impl Engine {
     pub const MOST: usize = 64;
 }
 
+/// Where a device is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// Where it was.
+    Here,
+    /// Nowhere: it was deleted, be it that another one has its number.
+    Deleted,
+    /// In another network namespace.
+    Elsewhere,
+    /// Nothing is attached to one of that number.
+    Nothing,
+}
+
 /// What the filters have to know of the device and the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
@@ -291,11 +304,22 @@ impl Owned {
         Ok(())
     }
 
-    /// Whether this is still attached to that device. It is not if that was deleted, be it that another one has its number by now.
+    /// Where what is attached to the device of this number is by now, seen from the network namespace of this thread.
     #[must_use]
-    pub fn is_attached(&self, device: i32) -> bool {
+    pub fn presence(&self, device: i32) -> Presence {
         let link = self.links.iter().rev().find(|(other, _)| *other == device);
-        link.is_none_or(|(_, link)| link::device_of(link.as_fd()).is_none_or(|of| of == device))
+        let Some((_, link)) = link else { return Presence::Nothing };
+        match (link::device_of(link.as_fd()), link::is_on(link.as_fd(), device)) {
+            (Some(0), _) => Presence::Deleted,
+            (_, Some(false)) => Presence::Elsewhere,
+            (Some(of), None) if of != device => Presence::Elsewhere,
+            _ => Presence::Here,
+        }
+    }
+
+    /// What is the stack's is not taken away any more from what comes into this device, wherever it is.
+    pub fn detach(&mut self, device: i32) {
+        self.links.retain(|(other, _)| *other != device);
     }
 
     /// This thread answers for what is entered here. Should it end before it gives that back, all is the kernel's at

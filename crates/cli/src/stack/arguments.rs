@@ -350,6 +350,13 @@ pub(super) struct Guardian {
     /// [default: 1]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(super) queues: Option<NonZeroU32>,
+
+    /// How much of the kernel's memory packet sockets of one user's programs may take, in MiB
+    ///
+    /// Each process takes 29 on each device, and what finds no room serves by the kernel. Root's are not counted. Those of all
+    /// users may take half of the machine's memory, or this if it is more. [default: a third of the machine's memory]
+    #[arg(long, value_name = "MIB", allow_negative_numbers = true)]
+    pub(super) user_memory: Option<NonZeroU32>,
 }
 
 /// As many as may share a port.

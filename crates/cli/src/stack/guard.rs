@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::os::fd::AsFd as _;
 
-use uncork_guard::{Error, Guard, Plan, Share, devices, permitted};
+use uncork_guard::{Error, Guard, Limits, Plan, Share, devices, permitted};
 
 use super::DONE;
 use super::arguments::Guardian;
@@ -54,7 +54,16 @@ fn begin(wanted: &Guardian, queues: Option<NonZeroU32>) -> Result<(Guard, Vec<St
     let program = std::process::id();
     let queues = queues.map(Share::Each);
     let plan = Plan { devices: found, ports: wanted.service.port.clone(), queues, program };
-    Ok((Guard::new(plan)?.with_heir(Box::new(begin_heir)), names))
+    let limits = limits(wanted.user_memory);
+    Ok((Guard::new(plan)?.with_limits(limits).with_heir(Box::new(begin_heir)), names))
+}
+
+fn limits(user_mib: Option<NonZeroU32>) -> Limits {
+    let limits = Limits::of_this_host();
+    let Some(mib) = user_mib else { return limits };
+    let of_a_user = u64::from(mib.get()) << 20;
+    let rings_bytes = limits.rings_bytes.max(of_a_user);
+    Limits { rings_of_a_user_bytes: of_a_user, rings_bytes, ..limits }
 }
 
 fn refused(error: &Error) -> Failure {

@@ -4,12 +4,13 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Instant;
 
-use uncork_bpf::owned::Engine;
+use uncork_bpf::owned::{Engine, Presence};
 use uncork_driver::OpenError;
 use uncork_driver::af_packet::{Handed, Prepared, Settings};
 use uncork_guardian::Reply;
 
 use super::Guard;
+use super::serve::UNKNOWN;
 use crate::groups::Filter;
 use crate::session::{Loading, Role, Session};
 use crate::work::Work;
@@ -55,6 +56,10 @@ impl Guard {
         let there = self.plan.devices.iter().find(|other| other.index == device);
         let there = there.ok_or("the stack may not use a device of that number")?;
         let settings = packet_socket(&there.name);
+        if let Err(why) = self.may_have_rings(at) {
+            self.session_mut(at)?.note_refused(device);
+            return Err(why);
+        }
         if self.session(at)?.filter.is_none() {
             let filter = self.begin_filter();
             self.session_mut(at)?.filter = filter;
@@ -62,6 +67,17 @@ impl Guard {
         let asked = Instant::now();
         self.opening.push(Opening { engine, question, device, settings, asked });
         Ok(())
+    }
+
+    /// Whether there is memory for one more socket of this one's user.
+    fn may_have_rings(&mut self, at: usize) -> Result<(), String> {
+        let user = self.session(at)?.user;
+        let user_of = |one: &Opening| {
+            let mut sessions = self.peers.iter().filter_map(|peer| peer.session.as_ref());
+            sessions.find(|session| session.engine == one.engine).and_then(|session| session.user)
+        };
+        let of_user = self.opening.iter().filter(|one| user_of(one) == user).count();
+        self.given.admit(&self.limits, user, (of_user, self.opening.len()))
     }
 
     /// A program has closed its devices: the last copies of its sockets are let go of.
@@ -132,7 +148,7 @@ impl Guard {
         made: Result<Prepared, OpenError>,
     ) -> Result<(Reply, Option<OwnedFd>), String> {
         let made = made.map_err(|error| error.to_string())?;
-        if made.index() != one.device || !self.steering.is_attached(one.device) {
+        if made.index() != one.device || self.steering.presence(one.device) != Presence::Here {
             self.rings.unmake(made.into());
             return Err(format!(
                 "the device {} was deleted, and another one has its name: start the guardian again",
@@ -159,7 +175,12 @@ impl Guard {
             self.groups.join(owned, whose, socket.as_fd(), &filter).map(|()| copy)
         });
         match joined {
-            Ok(copy) => self.session_mut(at)?.note_open(one.device, copy),
+            Ok(copy) => {
+                let session = self.peers[at].session.as_mut().ok_or(UNKNOWN)?;
+                // Its number is the kernel's, which tells it of any descriptor.
+                let _ = self.given.note(&copy, session.user);
+                session.note_open(one.device, copy);
+            }
             Err(why) => {
                 self.unmake(one.engine, [(one.device, socket)]);
                 return Err(why);

@@ -183,12 +183,17 @@ impl Guard {
         if self.peers[at].session.is_some() {
             return Err("this connection has been introduced already".to_owned());
         }
+        let user = self.peers[at].uid;
+        if matches!(role, Role::Program) {
+            let there = self.peers.iter().filter(|peer| peer.session.is_some());
+            self.limits.admit(user, there.map(|peer| peer.uid))?;
+        }
         let memory = |error: io::Error| format!("the guardian cannot make a table for it: {error}");
         let table = table::create().map_err(memory)?;
         let theirs = table.try_clone().map_err(memory)?;
         let engine = Engine(self.engines);
         self.engines = self.engines.checked_add(1).ok_or("too many processes were served")?;
-        let (filter, user) = (self.next_filter.take(), self.peers[at].uid);
+        let filter = self.next_filter.take();
         let session =
             self.peers[at].session.insert(Session::new(engine, table, role, filter).of_user(user));
         if let Some(heir) = &mut self.heir {

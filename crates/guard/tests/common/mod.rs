@@ -17,7 +17,7 @@ use rustix::thread::set_thread_res_uid;
 use socket2::{Domain, Socket, Type};
 use uncork_driver::Driver as _;
 use uncork_driver::af_packet::Port;
-use uncork_guard::{Guard, Plan, Share, devices};
+use uncork_guard::{Guard, Limits, Plan, Share, devices};
 use uncork_guardian::Client;
 use uncork_netns::Namespace;
 use uncork_netns::testing::alone;
@@ -115,7 +115,14 @@ impl Link {
         (all, queues): (u32, Option<Share>),
     ) -> Self {
         let alone = alone();
-        Self::between(hosts_with(label, all), alone, ports, instances, queues)
+        let limits = Limits::of_this_host();
+        Self::between(hosts_with(label, all), alone, ports, instances, queues, limits)
+    }
+
+    /// Users may have so much.
+    pub(crate) fn with_limits(label: &str, limits: Limits) -> Self {
+        let alone = alone();
+        Self::between(hosts(label), alone, &[], 0, None, limits)
     }
 
     /// Our host has a second device, `eth1`, by which it is joined to a third one, which knows nobody else.
@@ -138,7 +145,8 @@ impl Link {
         }
         third.ip(&format!("route add default via {BESIDE}")).unwrap();
         third.ip(&format!("-6 route add default via {BESIDE_V6}")).unwrap();
-        (Self::between((ours, theirs), alone, &[], 0, None), third)
+        let limits = Limits::of_this_host();
+        (Self::between((ours, theirs), alone, &[], 0, None, limits), third)
     }
 
     fn between(
@@ -147,6 +155,7 @@ impl Link {
         ports: &[u16],
         instances: u32,
         queues: Option<Share>,
+        limits: Limits,
     ) -> Self {
         let first = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
         let (told, tells) = mpsc::channel();
@@ -157,6 +166,7 @@ impl Link {
             let devices = devices::find(&[]).unwrap();
             let guard = Guard::new(Plan { devices, ports, queues, program }).unwrap();
             let guard = guard.with_instances(instances, mpsc::channel().0).unwrap();
+            let guard = guard.with_limits(limits);
             let tokens = guard.tokens().iter().map(|token| token.as_str().to_owned()).collect();
             told.send((guard.place().to_variable(), tokens)).unwrap();
             guard.run().unwrap();
@@ -185,6 +195,10 @@ impl Link {
 
     /// The same of this user's.
     pub(crate) fn client_of(&self, user: u32) -> Client {
+        self.try_client_of(user).unwrap()
+    }
+
+    pub(crate) fn try_client_of(&self, user: u32) -> anyhow::Result<Client> {
         let place = self.place.clone();
         let connect = move || {
             // Of this thread alone, which ends with it.
@@ -192,7 +206,7 @@ impl Link {
             set_thread_res_uid(None::<Uid>, user, None::<Uid>)?;
             Ok(Client::connect(&place)?)
         };
-        self.ours.within(connect).unwrap()
+        self.ours.within(connect)
     }
 
     /// This program again, on our host, to play one test's part `part`.

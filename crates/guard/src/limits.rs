@@ -1,0 +1,216 @@
+//! What one user may have of the guardian's and the kernel's, so that something is left for others.
+//!
+//! A program's packet socket has rings, which are memory of the kernel's that is nobody's account: it lives for as long as anybody has
+//! the socket, be it a process that the guardian knows nothing of. So it is looked in the kernel's list which are there still.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use rustix::fs::fstat;
+use rustix::process::{Resource, getrlimit};
+
+/// What the rings of a packet socket take of the kernel's memory: 25 MiB of slots, and what holds them.
+pub const RINGS_BYTES: u64 = 29 << 20;
+
+/// Who is not bound: he could end the guardian as well.
+const ROOT: u32 = 0;
+/// Parts of the machine's memory that rings of one user's programs may take, and those of all users.
+const OF_A_USER: u64 = 3;
+const OF_ALL: u64 = 2;
+/// What a program is of the guardian's descriptors: its connection, its process, its table, its sockets, half of them left to
+/// ports, and one user may have a half of that.
+const DESCRIPTORS: usize = 8;
+/// Where the kernel does not tell how much memory there is.
+const MEMORY_BYTES: u64 = 4 << 30;
+
+/// How much that is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Octets of the rings of one user's programs, and of those of all.
+    pub rings_of_a_user_bytes: u64,
+    /// The same of all users.
+    pub rings_bytes: u64,
+    /// Programs of one user, and of all. A thread with a stack of its own is one.
+    pub programs_of_a_user: usize,
+    /// The same of all users.
+    pub programs: usize,
+}
+
+impl Limits {
+    /// As this host, and this process, have memory and descriptors.
+    #[must_use]
+    pub fn of_this_host() -> Self {
+        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
+        let memory = memory_bytes().unwrap_or(MEMORY_BYTES);
+        let programs = descriptors / DESCRIPTORS;
+        Self {
+            rings_of_a_user_bytes: memory / OF_A_USER,
+            rings_bytes: memory / OF_ALL,
+            programs_of_a_user: programs / 2,
+            programs,
+        }
+    }
+
+    /// Whether this user may have one more program, of whom these are those that there are.
+    pub(crate) fn admit(
+        &self,
+        user: Option<u32>,
+        there: impl Iterator<Item = Option<u32>> + Clone,
+    ) -> Result<(), String> {
+        let of_user = there.clone().filter(|other| *other == user).count();
+        let of_all = there.filter(|other| *other != Some(ROOT)).count();
+        let (named, is_root) = (named(user), user == Some(ROOT));
+        let most = self.programs_of_a_user;
+        if !is_root && of_user >= most {
+            return Err(format!(
+                "{named} has {most} programs, or threads, with a stack, which is all that the guardian serves of one user"
+            ));
+        }
+        let most = self.programs;
+        if !is_root && of_all >= most {
+            return Err(format!(
+                "there are {most} programs with a stack, which is all that the guardian serves"
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn memory_bytes() -> Option<u64> {
+    let told = fs::read_to_string("/proc/meminfo").ok()?;
+    let total = told.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    Some(total.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
+}
+
+fn named(user: Option<u32>) -> String {
+    user.map_or_else(|| "an unknown user".to_owned(), |user| format!("the user {user}"))
+}
+
+/// Packet sockets that were given to programs, by the kernel's numbers of them, and to whose.
+#[derive(Debug, Default)]
+pub(crate) struct Given {
+    of: HashMap<u64, Option<u32>>,
+    /// How many there were when it was last looked which are there still.
+    left: usize,
+}
+
+impl Given {
+    /// This one was given to a program of this user's.
+    pub(crate) fn note(&mut self, socket: &OwnedFd, user: Option<u32>) -> io::Result<()> {
+        self.of.insert(fstat(socket.as_fd())?.st_ino, user);
+        // Or it would grow with each that comes and goes.
+        if self.of.len() >= 2 * self.left + usize::from(u8::MAX) {
+            self.look();
+        }
+        Ok(())
+    }
+
+    /// Whether a program of this user's may have one more, beside those that are waited for by him and by all.
+    pub(crate) fn admit(
+        &mut self,
+        limits: &Limits,
+        user: Option<u32>,
+        (waited_by_user, waited): (usize, usize),
+    ) -> Result<(), String> {
+        if user == Some(ROOT) {
+            return Ok(());
+        }
+        let refused = self.refusal(limits, user, (waited_by_user, waited));
+        if refused.is_none() {
+            return Ok(());
+        }
+        self.look();
+        self.refusal(limits, user, (waited_by_user, waited)).map_or(Ok(()), Err)
+    }
+
+    fn refusal(
+        &self,
+        limits: &Limits,
+        user: Option<u32>,
+        (waited_by_user, waited): (usize, usize),
+    ) -> Option<String> {
+        let bytes = |count: usize| RINGS_BYTES.saturating_mul(count as u64 + 1);
+        let of_user = self.of.values().filter(|other| **other == user).count();
+        let of_all = self.of.values().filter(|other| **other != Some(ROOT)).count();
+        let mib = |bytes: u64| bytes >> 20;
+        let most = limits.rings_of_a_user_bytes;
+        if bytes(of_user + waited_by_user) > most {
+            let (named, most) = (named(user), mib(most));
+            return Some(format!(
+                "the packet sockets of {named} take all of the {most} MiB of memory that those of one user may take"
+            ));
+        }
+        let most = limits.rings_bytes;
+        (bytes(of_all + waited) > most).then(|| {
+            let most = mib(most);
+            format!("the packet sockets of all users take all of the {most} MiB of memory that they may take")
+        })
+    }
+
+    /// Forgets those that nobody has any more. What the kernel does not tell is as it was.
+    fn look(&mut self) {
+        if let Some(there) = packet_sockets() {
+            self.of.retain(|socket, _| there.contains(socket));
+        }
+        self.left = self.of.len();
+    }
+}
+
+/// Numbers of all packet sockets of this thread's network namespace.
+fn packet_sockets() -> Option<HashSet<u64>> {
+    let told = fs::read_to_string("/proc/thread-self/net/packet").ok()?;
+    let number = |line: &str| line.split_whitespace().next_back()?.parse().ok();
+    Some(told.lines().skip(1).filter_map(number).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        rings_of_a_user_bytes: RINGS_BYTES * 2,
+        rings_bytes: RINGS_BYTES * 3,
+        programs_of_a_user: 2,
+        programs: 3,
+    };
+
+    #[test]
+    fn one_user_has_so_many_programs_all_have_so_many_and_root_as_many_as_he_likes() {
+        let (one, other, root) = (Some(1), Some(2), Some(ROOT));
+        let admits = |user, there: &[Option<u32>]| LIMITS.admit(user, there.iter().copied());
+        assert_eq!(admits(one, &[one, root, root, root]), Ok(()));
+        let why = admits(one, &[one, one]).unwrap_err();
+        assert!(why.starts_with("the user 1 has 2 programs, or threads, with a stack"), "{why}");
+        assert_eq!(admits(other, &[one, one, root]), Ok(()));
+        let why = admits(other, &[one, one, other]).unwrap_err();
+        assert!(why.starts_with("there are 3 programs with a stack"), "{why}");
+        assert_eq!(admits(root, &[root, root, root, root, one, one, other]), Ok(()));
+    }
+
+    #[test]
+    fn rings_of_one_user_and_of_all_are_bounded_and_roots_are_not() {
+        let mut given = Given::default();
+        given.of.extend([(1, Some(1)), (2, Some(ROOT)), (3, Some(ROOT)), (4, Some(ROOT))]);
+        let refusal = |given: &Given, user, waited| given.refusal(&LIMITS, Some(user), waited);
+        assert_eq!(refusal(&given, 1, (0, 0)), None);
+        let why = refusal(&given, 1, (1, 1)).unwrap();
+        assert!(
+            why.ends_with("all of the 58 MiB of memory that those of one user may take"),
+            "{why}"
+        );
+        assert_eq!(refusal(&given, 2, (0, 1)), None);
+        let why = refusal(&given, 2, (0, 2)).unwrap();
+        assert!(why.starts_with("the packet sockets of all users take all of the 87 MiB"), "{why}");
+        assert_eq!(given.admit(&LIMITS, Some(ROOT), (9, 9)), Ok(()));
+    }
+
+    #[test]
+    fn this_host_has_room_for_some() {
+        let limits = Limits::of_this_host();
+        assert!(limits.rings_of_a_user_bytes >= RINGS_BYTES && limits.programs > 2, "{limits:?}");
+        assert!(memory_bytes().is_some() && packet_sockets().is_some());
+    }
+}
