@@ -276,7 +276,12 @@ impl Steering {
 
     /// Whether a connection is entered as another engine's, or the kernel's.
     pub(crate) fn is_anothers(&self, engine: Engine, ends: &Ends) -> bool {
-        self.kept.contains_key(ends) || self.pinned.get(ends).is_some_and(|other| *other != engine)
+        self.kept.contains_key(ends) || self.is_another_stacks(engine, ends)
+    }
+
+    /// Whether a connection is entered as another engine's.
+    pub(crate) fn is_another_stacks(&self, engine: Engine, ends: &Ends) -> bool {
+        self.pinned.get(ends).is_some_and(|other| *other != engine)
     }
 
     /// Nothing is said of this connection any more.
