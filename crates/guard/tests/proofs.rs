@@ -1,0 +1,71 @@
+//! What a kernel's socket proves, for how long, and who can keep others from a port: as on kernel sockets.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
+mod common;
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Link, OUR_V6, OURS, THEIRS, end, knock, open};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+};
+use rustix::thread::set_thread_res_uid;
+use socket2::{Domain, Socket, Type};
+use uncork_guardian::Error;
+use uncork_netns::testing::is_skipped;
+
+const PORT: u16 = 7600;
+const NOBODY: u32 = 65_534;
+
+fn refusal<T: std::fmt::Debug>(done: Result<T, Error>) -> String {
+    let error = done.unwrap_err();
+    assert!(matches!(error, Error::Refused(_)), "{error}");
+    error.to_string()
+}
+
+/// A socket that is bound there, of IPv6 alone if it is of that, and to a device.
+fn bound(link: &Link, at: SocketAddr, device: Option<&'static [u8]>) -> Socket {
+    let made = link.ours.within(move || {
+        let socket = Socket::new(Domain::for_address(at), Type::STREAM, None)?;
+        if at.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+        socket.bind_device(device)?;
+        socket.bind(&at.into())?;
+        Ok(socket)
+    });
+    made.unwrap()
+}
+
+#[test]
+fn what_is_of_one_version_of_ip_proves_nothing_of_the_other() {
+    if is_skipped("what_is_of_one_version_of_ip_proves_nothing_of_the_other") {
+        return;
+    }
+    let link = Link::new("versions", &[]);
+    let mut client = link.client();
+    let _port = open(&mut client);
+    // Somebody else may be at the places of the other one.
+    for (at, others) in [("::", ["0.0.0.0", OURS]), ("0.0.0.0", ["::", OUR_V6])] {
+        let socket = bound(&link, end(at, PORT), None);
+        let theirs = |ip: &str| if end(ip, 0).is_ipv4() { THEIRS } else { common::THEIR_V6 };
+        let why = client.own_connection(
+            end(others[1], PORT),
+            end(theirs(others[1]), 4000),
+            socket.as_fd(),
+        );
+        assert!(refusal(why).contains("what came is bound to"));
+        socket.listen(1).unwrap();
+        for other in others {
+            let why = refusal(client.own(end(other, PORT), socket.as_fd()));
+            assert!(why.contains("what came is bound to"), "{why}");
+        }
+        client.own(end(at, PORT), socket.as_fd()).unwrap();
+        client.disown(end(at, PORT)).unwrap();
+    }
+}
