@@ -24,6 +24,18 @@ pub(crate) struct Proof {
 /// The number of a network namespace (SO_NETNS_COOKIE, asm-generic/socket.h; Linux 5.14).
 const SO_NETNS_COOKIE: libc::c_int = 71;
 
+/// The number of the device that a socket is bound to (SO_BINDTOIFINDEX, asm-generic/socket.h; Linux 5.1).
+const SO_BINDTOIFINDEX: libc::c_int = 62;
+
+sockopt_impl!(
+    /// By which device alone what comes to a socket has to come; zero for any.
+    BoundDevice,
+    GetOnly,
+    libc::SOL_SOCKET,
+    SO_BINDTOIFINDEX,
+    libc::c_int
+);
+
 sockopt_impl!(
     /// Which network namespace a socket is of.
     NamespaceCookie,
@@ -63,6 +75,10 @@ pub(crate) fn of(
             "what came is bound to {bound}{}",
             if only_six { " alone" } else { "" }
         ));
+    }
+    // Another socket may be at the same place for the other devices, and another user's.
+    if nix::sys::socket::getsockopt(socket, BoundDevice) != Ok(0) {
+        return no("what came is bound to one device (SO_BINDTODEVICE)");
     }
     if listening && sockopt::socket_acceptconn(socket) != Ok(true) {
         return no("what came does not listen");

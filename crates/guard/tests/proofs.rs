@@ -69,3 +69,24 @@ fn what_is_of_one_version_of_ip_proves_nothing_of_the_other() {
         client.disown(end(at, PORT)).unwrap();
     }
 }
+
+#[test]
+fn what_is_bound_to_a_device_proves_nothing_of_others() {
+    if is_skipped("what_is_bound_to_a_device_proves_nothing_of_others") {
+        return;
+    }
+    let link = Link::new("bound", &[]);
+    let mut client = link.client();
+    let _port = open(&mut client);
+    let socket = bound(&link, end("0.0.0.0", PORT), Some(b"lo"));
+    let (local, remote) = (end(OURS, PORT), end(THEIRS, 4000));
+    let why = refusal(client.own_connection(local, remote, socket.as_fd()));
+    assert!(why.ends_with("bound to one device (SO_BINDTODEVICE)"), "{why}");
+    socket.listen(1).unwrap();
+    for local in [local, end("0.0.0.0", PORT)] {
+        let why = refusal(client.own(local, socket.as_fd()));
+        assert!(why.ends_with("bound to one device (SO_BINDTODEVICE)"), "{why}");
+    }
+    socket.bind_device(None).unwrap();
+    client.own(local, socket.as_fd()).unwrap();
+}
