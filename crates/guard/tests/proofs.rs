@@ -90,3 +90,56 @@ fn what_is_bound_to_a_device_proves_nothing_of_others() {
     socket.bind_device(None).unwrap();
     client.own(local, socket.as_fd()).unwrap();
 }
+
+/// What a guardian has for a place, by who may do nothing or as root: with so much room for those who ask, all of which is taken.
+fn squat(link: &Link, place: SocketAddr, uid: u32, listens: bool) -> Vec<OwnedFd> {
+    let made = link.ours.within(move || {
+        // Of this thread alone, which ends.
+        let user = rustix::thread::Uid::from_raw(uid);
+        set_thread_res_uid(user, user, user)?;
+        let name = SocketAddrUnix::new_abstract_name(format!("uncork-owns-{place}").as_bytes())?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = || socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+        let mut all = vec![socket()?];
+        bind(&all[0], &name)?;
+        if listens {
+            listen(&all[0], 0)?;
+            loop {
+                let asks = socket()?;
+                match connect(&asks, &name) {
+                    Ok(()) => all.push(asks),
+                    Err(Errno::AGAIN) => break,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok(all)
+    });
+    made.unwrap()
+}
+
+#[test]
+fn nobody_but_a_guardian_keeps_a_port_from_programs() {
+    if is_skipped("nobody_but_a_guardian_keeps_a_port_from_programs") {
+        return;
+    }
+    let link = Link::new("squats", &[]);
+    let mut client = link.client();
+    let _port = open(&mut client);
+    let root = 0;
+    let cases = [(NOBODY, false), (NOBODY, true), (root, false), (root, true)];
+    for (place, (uid, listens)) in (PORT..).map(|port| end(OURS, port)).zip(cases) {
+        let listener = link.ours.within(move || Ok(TcpListener::bind(place)?)).unwrap();
+        let squats = squat(&link, place, uid, listens);
+        let asked = Instant::now();
+        let done = client.own(place, listener.as_fd());
+        assert!(asked.elapsed() < Duration::from_secs(1));
+        if uid == root && listens {
+            let why = refusal(done);
+            assert!(why.contains("which has a guardian of its own"), "{why}");
+        } else {
+            done.unwrap();
+        }
+        drop(squats);
+    }
+}
