@@ -108,6 +108,8 @@ pub struct Guard {
     /// When it was last looked after what only time can change, and how long it is until the next time.
     looked: Instant,
     rests: Duration,
+    /// When it is looked whether ports are still their programs'.
+    stale_looks: stale::Looks,
     /// Connections that wait for somebody to accept them.
     kept: Vec<passing::Kept>,
     /// When it was last looked who has come for them.
@@ -174,6 +176,7 @@ impl Guard {
             watch: Watch::default(),
             looked: Instant::now(),
             rests: ROUND,
+            stale_looks: stale::Looks::new(),
             kept: Vec::new(),
             kept_looked: Instant::now(),
         })
@@ -232,6 +235,9 @@ impl Guard {
             self.settle_turns();
             if !self.kept.is_empty() && self.kept_looked.elapsed() >= passing::ROUND {
                 self.look_after_kept();
+            }
+            if self.looks_after().is_some_and(|after| after.is_zero()) {
+                self.look_for_stale();
             }
             if self.looked.elapsed() >= self.rests {
                 self.look_after();
@@ -302,6 +308,7 @@ impl Guard {
             || self.prober.rests().is_some()
             || self.heir_rests().is_some()
             || self.turns.settles_after().is_some()
+            || self.looks_after().is_some()
             || !self.rings.is_empty();
         // Whether anybody is left is looked at in each round.
         let round = match &self.program {
@@ -311,8 +318,9 @@ impl Guard {
             None => ROUND,
             Some(_) => self.rests,
         };
-        let settles = self.turns.settles_after();
-        let sooner = [self.queueing_again(), self.prober.rests(), self.heir_rests(), settles];
+        let (settles, looks) = (self.turns.settles_after(), self.looks_after());
+        let sooner =
+            [self.queueing_again(), self.prober.rests(), self.heir_rests(), settles, looks];
         let round = sooner.into_iter().flatten().fold(round, Duration::min);
         let round = Timespec::try_from(round).map_err(io::Error::other)?;
         let mut asked = vec![PollFd::new(&self.listener, PollFlags::IN)];

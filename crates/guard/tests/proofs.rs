@@ -91,6 +91,42 @@ fn what_is_bound_to_a_device_proves_nothing_of_others() {
     client.own(local, socket.as_fd()).unwrap();
 }
 
+#[test]
+fn a_port_whose_socket_is_closed_without_a_word_is_the_kernels_soon() {
+    if is_skipped("a_port_whose_socket_is_closed_without_a_word_is_the_kernels_soon") {
+        return;
+    }
+    let link = Link::new("closed", &[]);
+    let mut client = link.client();
+    let _port = open(&mut client);
+    let at = |port| link.ours.within(move || Ok(TcpListener::bind(end(OURS, port))?)).unwrap();
+    let (closed, kept) = (at(PORT), at(PORT + 1));
+    let ports = [end(OURS, PORT), end(OURS, PORT + 1)];
+    client.own(ports[0], closed.as_fd()).unwrap();
+    client.own(ports[1], kept.as_fd()).unwrap();
+    assert_eq!(knock(&link, ports[0]), Err(ErrorKind::TimedOut));
+    drop(closed);
+    let is_over = Instant::now();
+    // Somebody who knows of no stack.
+    let until = is_over + Duration::from_secs(5);
+    let taken = loop {
+        if let Ok(taken) = link.ours.within(move || Ok(TcpListener::bind(ports[0])?)) {
+            break taken;
+        }
+        assert!(Instant::now() < until, "the port is not free");
+        thread::sleep(Duration::from_millis(5));
+    };
+    while knock(&link, ports[0]) != Ok(()) {
+        assert!(Instant::now() < until, "who comes there comes to who had the port");
+    }
+    drop(taken);
+    // What it still has proof of it keeps.
+    thread::sleep(Duration::from_millis(1500).saturating_sub(is_over.elapsed()));
+    assert_eq!(knock(&link, ports[1]), Err(ErrorKind::TimedOut));
+    assert_eq!(refusal(client.disown(ports[0])), format!("{} was not owned", ports[0]));
+    client.disown(ports[1]).unwrap();
+}
+
 /// What a guardian has for a place, by who may do nothing or as root: with so much room for those who ask, all of which is taken.
 fn squat(link: &Link, place: SocketAddr, uid: u32, listens: bool) -> Vec<OwnedFd> {
     let made = link.ours.within(move || {
