@@ -4,8 +4,10 @@
 //! A name in the abstract namespace of Unix sockets is one's alone, and goes with whoever has it, however he ends.
 
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
@@ -13,10 +15,14 @@ use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
-use rustix::process::geteuid;
+use rustix::process::{Uid, geteuid};
+use uncork_sockdiag::SockDiag;
 
 /// Who asks whose a name is stays there.
 const BACKLOG: i32 = 128;
+
+/// After so long somebody who has a name listens there, if he does.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
 /// Places, each with the name that says so.
 #[derive(Debug, Default)]
@@ -45,36 +51,76 @@ impl Claims {
 
 /// None if somebody has the name who is no guardian.
 fn claim(place: SocketAddr) -> Result<Option<OwnedFd>, String> {
-    match take(place) {
-        Ok(claim) => Ok(Some(claim)),
-        Err(Errno::ADDRINUSE) if is_a_guardian_s(place) => Err(format!(
-            "{place} is on the stack of another program, which has a guardian of its own: start both by one \
-             `uncork run --stack`, or with one guardian (uncork stack guard)"
-        )),
-        Err(Errno::ADDRINUSE) => Ok(None),
-        Err(error) => Err(format!("other guardians cannot be told of {place}: {error}")),
+    let mut again = true;
+    loop {
+        match take(place) {
+            Ok(claim) => return Ok(Some(claim)),
+            Err(Errno::ADDRINUSE) => {}
+            Err(error) => {
+                return Err(format!("other guardians cannot be told of {place}: {error}"));
+            }
+        }
+        match whose(place) {
+            Whose::Guardians => {
+                return Err(format!(
+                    "{place} is on the stack of another program, which has a guardian of its own: start both by one \
+                     `uncork run --stack`, or with one guardian (uncork stack guard)"
+                ));
+            }
+            Whose::Nobodys if again => {
+                // It may have gone meanwhile, or be about to be listened at.
+                again = false;
+                std::thread::sleep(BETWEEN_LOOKS);
+            }
+            Whose::Nobodys => return Ok(None),
+        }
     }
 }
 
 fn take(place: SocketAddr) -> Result<OwnedFd, Errno> {
     let socket = socket()?;
-    bind(&socket, &name(place)?)?;
+    bind(&socket, &address(place)?)?;
     // So that it can be seen whose it is.
     listen(&socket, BACKLOG)?;
     Ok(socket)
 }
 
-/// Whether root has the name, or who this is: anybody may take it, and is not to keep others from a port by that. Who cannot
-/// be asked has been asked often, or is about to end: he is believed.
-fn is_a_guardian_s(place: SocketAddr) -> bool {
-    let asked = || -> Result<bool, Errno> {
+/// Who has the name of a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// Root's, or of who this is.
+    Guardians,
+    /// Of somebody else, who may take it like anybody, and is not to keep others from a port by that.
+    Nobodys,
+}
+
+fn whose(place: SocketAddr) -> Whose {
+    let connected = || -> Result<Uid, Errno> {
         let socket = socket()?;
-        connect(&socket, &name(place)?)?;
+        connect(&socket, &address(place)?)?;
         let peer = getsockopt(&socket, PeerCredentials);
-        let uid = peer.map_err(|error| Errno::from_raw_os_error(error as i32))?.uid();
-        Ok(uid == 0 || uid == geteuid().as_raw())
+        Ok(Uid::from_raw(peer.map_err(|error| Errno::from_raw_os_error(error as i32))?.uid()))
     };
-    asked().unwrap_or(true)
+    match connected() {
+        Ok(uid) => of(uid),
+        // As many have asked as there is room for: a guardian takes none of them, and somebody else makes none.
+        Err(Errno::AGAIN) => match listens_at(place) {
+            Ok(uid) => uid.map_or(Whose::Nobodys, of),
+            // A kernel that does not tell (CONFIG_UNIX_DIAG): who cannot be seen is believed.
+            Err(_) => Whose::Guardians,
+        },
+        // Whoever says that he has a place listens there.
+        Err(_) => Whose::Nobodys,
+    }
+}
+
+fn of(uid: Uid) -> Whose {
+    if uid.is_root() || uid == geteuid() { Whose::Guardians } else { Whose::Nobodys }
+}
+
+fn listens_at(place: SocketAddr) -> io::Result<Option<Uid>> {
+    let uid = SockDiag::open()?.listens_at(name(place).as_bytes())?;
+    Ok(uid.map(Uid::from_raw))
 }
 
 fn socket() -> Result<OwnedFd, Errno> {
@@ -82,6 +128,10 @@ fn socket() -> Result<OwnedFd, Errno> {
     socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
-fn name(place: SocketAddr) -> Result<SocketAddrUnix, Errno> {
-    SocketAddrUnix::new_abstract_name(format!("uncork-owns-{place}").as_bytes())
+fn address(place: SocketAddr) -> Result<SocketAddrUnix, Errno> {
+    SocketAddrUnix::new_abstract_name(name(place).as_bytes())
+}
+
+fn name(place: SocketAddr) -> String {
+    format!("uncork-owns-{place}")
 }

@@ -10,6 +10,7 @@ mod queueing;
 mod reserving;
 mod serve;
 mod stale;
+mod taking;
 
 use std::collections::HashSet;
 use std::io;
@@ -126,6 +127,8 @@ pub struct Guard {
     rests: Duration,
     /// Of programs' tables, so many slots are read in this turn still.
     slots: usize,
+    /// When it is looked whether ports are still their programs'.
+    stale_looks: stale::Looks,
     /// Connections that wait for somebody to accept them.
     kept: Vec<passing::Kept>,
     /// When it was last looked who has come for them.
@@ -199,6 +202,7 @@ impl Guard {
             looked: Instant::now(),
             rests: ROUND,
             slots: 0,
+            stale_looks: stale::Looks::new(),
             kept: Vec::new(),
             kept_looked: Instant::now(),
         })
@@ -264,6 +268,9 @@ impl Guard {
             self.settle_turns();
             if !self.kept.is_empty() && self.kept_looked.elapsed() >= passing::ROUND {
                 self.look_after_kept();
+            }
+            if self.looks_after().is_some_and(|after| after.is_zero()) {
+                self.look_for_stale();
             }
             if self.looked.elapsed() >= self.rests {
                 self.look_after();
@@ -344,6 +351,7 @@ impl Guard {
             || self.peers.iter().any(|peer| peer.is_lost)
             || self.full_until.is_some()
             || self.turns.settles_after().is_some()
+            || self.looks_after().is_some()
             || !self.rings.is_empty();
         // Whether anybody is left is looked at in each round.
         let round = match &self.program {
@@ -356,8 +364,15 @@ impl Guard {
         let settles = self.turns.settles_after();
         let buries = self.peers.iter().any(|peer| peer.is_lost).then_some(Duration::ZERO);
         let full = self.full_until.map(|until| until.saturating_duration_since(Instant::now()));
-        let sooner =
-            [self.queueing_again(), self.prober.rests(), self.heir_rests(), settles, buries, full];
+        let sooner = [
+            self.queueing_again(),
+            self.prober.rests(),
+            self.heir_rests(),
+            settles,
+            buries,
+            full,
+            self.looks_after(),
+        ];
         let round = sooner.into_iter().flatten().fold(round, Duration::min);
         let round = Timespec::try_from(round).map_err(io::Error::other)?;
         let strangers = if full.is_some() { PollFlags::empty() } else { PollFlags::IN };

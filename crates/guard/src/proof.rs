@@ -3,7 +3,7 @@
 //! A program passes its kernel's socket, which is bound to the port, of this network namespace. To be bound it
 //! took what the kernel asks for: CAP_NET_BIND_SERVICE for a low port, and that nobody else listens there.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, BorrowedFd};
 
 use nix::{getsockopt_impl, sockopt_impl};
@@ -23,6 +23,18 @@ pub(crate) struct Proof {
 
 /// The number of a network namespace (SO_NETNS_COOKIE, asm-generic/socket.h; Linux 5.14).
 const SO_NETNS_COOKIE: libc::c_int = 71;
+
+/// The number of the device that a socket is bound to (SO_BINDTOIFINDEX, asm-generic/socket.h; Linux 5.1).
+const SO_BINDTOIFINDEX: libc::c_int = 62;
+
+sockopt_impl!(
+    /// By which device alone what comes to a socket has to come; zero for any.
+    BoundDevice,
+    GetOnly,
+    libc::SOL_SOCKET,
+    SO_BINDTOIFINDEX,
+    libc::c_int
+);
 
 sockopt_impl!(
     /// Which network namespace a socket is of.
@@ -56,9 +68,17 @@ pub(crate) fn of(
     if !is_tcp(socket) {
         return no("what came is not of TCP");
     }
-    let (its, wanted) = (bound.ip().to_canonical(), place.ip().to_canonical());
-    if bound.port() != place.port() || !(its == wanted || its.is_unspecified()) {
-        return no(&format!("what came is bound to {bound}"));
+    let only_six = bound.is_ipv6() && sockopt::ipv6_v6only(socket) != Ok(false);
+    let is_there = covers(bound.ip(), only_six, place.ip());
+    if bound.port() != place.port() || !is_there {
+        return no(&format!(
+            "what came is bound to {bound}{}",
+            if only_six { " alone" } else { "" }
+        ));
+    }
+    // Another socket may be at the same place for the other devices, and another user's.
+    if nix::sys::socket::getsockopt(socket, BoundDevice) != Ok(0) {
+        return no("what came is bound to one device (SO_BINDTODEVICE)");
     }
     if listening && sockopt::socket_acceptconn(socket) != Ok(true) {
         return no("what came does not listen");
@@ -66,12 +86,20 @@ pub(crate) fn of(
     if !is_here(socket.as_fd(), ours) {
         return no("what came is of another network namespace");
     }
-    let only_six = bound.is_ipv6() && sockopt::ipv6_v6only(socket) != Ok(false);
     let Ok(socket) = sockopt::socket_cookie(socket) else { return no("what came has no number") };
     Ok(Proof { both_versions: !only_six, socket })
 }
 
-/// A socket that may take a connection of the stack's over.
+/// Whether who comes to an address comes to a socket that is bound to this one. What is of IPv6 alone has nobody of IPv4, where
+/// another socket may be, and somebody else's.
+fn covers(bound: IpAddr, only_six: bool, wanted: IpAddr) -> bool {
+    let (bound, wanted) = (bound.to_canonical(), wanted.to_canonical());
+    let is_of_both = bound.is_ipv6() && !only_six;
+    let has_version = bound.is_ipv4() == wanted.is_ipv4() || (is_of_both && wanted.is_ipv4());
+    bound == wanted || (bound.is_unspecified() && has_version)
+}
+
+/// A socket that may have ports to open connections from.
 ///
 /// # Errors
 ///
@@ -135,4 +163,29 @@ fn is_here(socket: BorrowedFd<'_>, ours: BorrowedFd<'_>) -> bool {
     let namespace =
         |socket: BorrowedFd<'_>| nix::sys::socket::getsockopt(&socket, NamespaceCookie).ok();
     namespace(socket).is_some_and(|its| namespace(ours) == Some(its))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_of_one_version_proves_nothing_of_the_other() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let (four, six) = (["0.0.0.0", "10.0.0.1"], ["::", "fd00::1"]);
+        for wanted in four {
+            assert!(covers(ip("0.0.0.0"), false, ip(wanted)));
+            assert!(covers(ip("::ffff:0.0.0.0"), false, ip(wanted)));
+            assert!(covers(ip("::"), false, ip(wanted)));
+            assert!(!covers(ip("::"), true, ip(wanted)));
+            assert!(!covers(ip("fd00::1"), false, ip(wanted)));
+        }
+        for wanted in six {
+            assert!(covers(ip("::"), true, ip(wanted)));
+            assert!(!covers(ip("0.0.0.0"), false, ip(wanted)));
+            assert!(!covers(ip("::ffff:0.0.0.0"), false, ip(wanted)));
+        }
+        assert!(covers(ip("::ffff:10.0.0.1"), false, ip("10.0.0.1")));
+        assert!(!covers(ip("10.0.0.2"), false, ip("10.0.0.1")));
+    }
 }

@@ -239,9 +239,18 @@ impl Session {
 
     /// Ports that mean one of these places, each with the sockets that have proven it.
     pub(crate) fn proven(&self, places: &[SocketAddr]) -> HashMap<SocketAddr, Vec<u64>> {
-        let is_there = |claim: &&Claim| claim.places.iter().any(|place| places.contains(place));
+        let is_there = |claim: &Claim| claim.places.iter().any(|place| places.contains(place));
+        self.proven_where(is_there)
+    }
+
+    /// The same of all ports.
+    pub(crate) fn all_proven(&self) -> HashMap<SocketAddr, Vec<u64>> {
+        self.proven_where(|_| true)
+    }
+
+    fn proven_where(&self, is: impl Fn(&Claim) -> bool) -> HashMap<SocketAddr, Vec<u64>> {
         let mut proven: HashMap<_, Vec<_>> = HashMap::new();
-        for claim in self.ports.iter().filter(is_there) {
+        for claim in self.ports.iter().filter(|claim| is(claim)) {
             proven.entry(claim.asked).or_default().extend(&claim.sockets);
         }
         proven

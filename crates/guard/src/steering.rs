@@ -195,6 +195,11 @@ impl Steering {
         self.kernel.listening_at(port)
     }
 
+    /// The same of all ports.
+    pub(crate) fn all_listening(&mut self) -> io::Result<Vec<u64>> {
+        self.kernel.all_listening()
+    }
+
     /// An engine has these places, all of one port, from now on.
     pub(crate) fn join(
         &mut self,

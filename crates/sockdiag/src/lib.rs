@@ -1,6 +1,8 @@
 //! Asking the kernel about TCP sockets over netlink (sock_diag(7)); that needs no privilege.
 #![forbid(unsafe_code)]
 
+mod unix;
+
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -157,6 +159,14 @@ impl SockDiag {
         Ok(found)
     }
 
+    /// The numbers ([`Answer::cookie`]) of all sockets that listen.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn all_listening(&mut self) -> io::Result<Vec<u64>> {
+        self.listening_at(ANY_PORT)
+    }
+
     /// The numbers ([`Answer::cookie`]) of the sockets that listen at a port.
     ///
     /// # Errors
@@ -185,10 +195,19 @@ impl SockDiag {
             let all = if family == AF_INET { SocketId::new_v4() } else { SocketId::new_v6() };
             let id = SocketId { source_port: port, ..all };
             let request = request(family, states.clone(), id, NLM_F_REQUEST | NLM_F_DUMP);
-            let kernel = NetlinkAddr::new(0, 0);
-            sendto(self.fd.as_raw_fd(), &request, &kernel, MsgFlags::empty())?;
-            while self.receive(&mut each)? {}
+            self.ask(&request, |answer| {
+                if let SockDiagMessage::InetResponse(response) = answer {
+                    each(*response);
+                }
+            })?;
         }
+        Ok(())
+    }
+
+    /// Asks for many, and takes all that is told.
+    fn ask(&mut self, request: &[u8], mut each: impl FnMut(SockDiagMessage)) -> io::Result<()> {
+        sendto(self.fd.as_raw_fd(), request, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
+        while self.receive_any(&mut each)? {}
         Ok(())
     }
 
@@ -245,6 +264,14 @@ impl SockDiag {
 
     /// Takes one datagram; whether more will come.
     fn receive(&mut self, mut each: impl FnMut(InetResponse)) -> io::Result<bool> {
+        self.receive_any(|answer| {
+            if let SockDiagMessage::InetResponse(response) = answer {
+                each(*response);
+            }
+        })
+    }
+
+    fn receive_any(&mut self, mut each: impl FnMut(SockDiagMessage)) -> io::Result<bool> {
         let bytes = recv(self.fd.as_raw_fd(), &mut self.buffer, MsgFlags::empty())?;
         let mut rest = &self.buffer[..bytes];
         while !rest.is_empty() {
@@ -253,9 +280,7 @@ impl SockDiag {
             match message.payload {
                 NetlinkPayload::Done(_) => return Ok(false),
                 NetlinkPayload::Error(error) => return Err(error.to_io()),
-                NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(response)) => {
-                    each(*response);
-                }
+                NetlinkPayload::InnerMessage(answer) => each(answer),
                 _ => {}
             }
             // Messages are aligned to four octets (NLMSG_ALIGN).
@@ -274,9 +299,13 @@ fn request(family: u8, states: StateFlags, socket_id: SocketId, flags: u16) -> V
         states,
         socket_id,
     };
+    message(SockDiagMessage::InetRequest(request), flags)
+}
+
+fn message(request: SockDiagMessage, flags: u16) -> Vec<u8> {
     let mut header = NetlinkHeader::default();
     header.flags = flags;
-    let mut message = NetlinkMessage::new(header, SockDiagMessage::InetRequest(request).into());
+    let mut message = NetlinkMessage::new(header, request.into());
     message.finalize();
     let mut bytes = vec![0; message.buffer_len()];
     message.serialize(&mut bytes);

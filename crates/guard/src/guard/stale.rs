@@ -1,21 +1,65 @@
 //! Ports of programs that have closed the kernel's socket and have not said so: by a system call of their own, or to do harm. The
-//! kernel may have given them to another user since, who would get a share of the connections only.
+//! kernel gives them to whoever asks for them next, and another user, who may know nothing of a stack, is to get all who come there
+//! then, as on kernel sockets.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use super::Guard;
 use crate::session::{Role, Session};
 
+/// How often it is looked whether the sockets are there that have proven ports. A second is as long as it may take.
+const ROUND: Duration = Duration::from_millis(500);
+const LONGEST_ROUND: Duration = Duration::from_secs(1);
+/// Part of the time that may be spent on that.
+const SHARE: u32 = 100;
+
+/// When it is looked.
+#[derive(Debug)]
+pub(super) struct Looks {
+    last: Instant,
+    rests: Duration,
+}
+
+impl Looks {
+    pub(super) fn new() -> Self {
+        Self { last: Instant::now(), rests: ROUND }
+    }
+}
+
+/// What somebody has asked for, by where he is and as he has asked for it, and the sockets that have proven it.
+type Proven = (usize, SocketAddr, Vec<u64>);
+
 impl Guard {
+    /// How long it is until the next look; none if nobody has a port.
+    pub(super) fn looks_after(&self) -> Option<Duration> {
+        let is_any = |session: &Session| is_program(session) && session.asked().next().is_some();
+        let mut sessions = self.peers.iter().filter_map(|peer| peer.session.as_ref());
+        let looks = &self.stale_looks;
+        sessions.any(is_any).then(|| looks.rests.saturating_sub(looks.last.elapsed()))
+    }
+
+    /// Whom the kernel has no socket of any more, at whatever port, he does not have it here either.
+    pub(super) fn look_for_stale(&mut self) {
+        let begun = Instant::now();
+        let mut all = Vec::new();
+        for (at, session) in self.programs() {
+            let of_one = session.all_proven().into_iter();
+            all.extend(of_one.map(|(asked, sockets)| (at, asked, sockets)));
+        }
+        // Where the kernel does not say, all is as it was.
+        if let Ok(listening) = self.steering.all_listening() {
+            self.disown_but(all, &listening.into_iter().collect());
+        }
+        let rests = (begun.elapsed() * SHARE).clamp(ROUND, LONGEST_ROUND);
+        self.stale_looks = Looks { last: Instant::now(), rests };
+    }
+
     /// Before somebody gets these places, which are one port's: others have them no more that the kernel has no socket of.
     pub(super) fn let_go_of_stale(&mut self, at: usize, places: &[SocketAddr], proven: u64) {
         let mut others = Vec::new();
-        for (other, peer) in self.peers.iter().enumerate() {
-            let of_others = peer.session.as_ref().filter(|_| other != at);
-            // An instance has what its programs have.
-            let is_program = |session: &&Session| !matches!(session.role, Role::Instance(_));
-            let Some(session) = of_others.filter(is_program) else { continue };
+        for (other, session) in self.programs().filter(|(other, _)| *other != at) {
             let of_other = session.proven(places).into_iter();
             let of_other = of_other.filter(|(_, sockets)| !sockets.contains(&proven));
             others.extend(of_other.map(|(asked, sockets)| (other, asked, sockets)));
@@ -23,13 +67,27 @@ impl Guard {
         let Some(port) = places.first().map(SocketAddr::port).filter(|_| !others.is_empty()) else {
             return;
         };
-        // Where the kernel does not say, all is as it was.
-        let Ok(listening) = self.steering.listening_at(port) else { return };
-        let listening: HashSet<_> = listening.into_iter().collect();
-        others.retain(|(.., sockets)| !sockets.iter().any(|socket| listening.contains(socket)));
-        for (other, asked, _) in others {
-            // As often as it was asked for.
-            while self.disown(other, asked).is_ok() {}
+        if let Ok(listening) = self.steering.listening_at(port) {
+            self.disown_but(others, &listening.into_iter().collect());
         }
     }
+
+    fn disown_but(&mut self, mut all: Vec<Proven>, listening: &HashSet<u64>) {
+        all.retain(|(.., sockets)| !sockets.iter().any(|socket| listening.contains(socket)));
+        for (at, asked, _) in all {
+            // As often as it was asked for.
+            while self.disown(at, asked).is_ok() {}
+        }
+    }
+
+    /// An instance has what its programs have.
+    fn programs(&self) -> impl Iterator<Item = (usize, &Session)> {
+        let sessions = self.peers.iter().enumerate();
+        let sessions = sessions.filter_map(|(at, peer)| Some((at, peer.session.as_ref()?)));
+        sessions.filter(|(_, session)| is_program(session))
+    }
+}
+
+fn is_program(session: &Session) -> bool {
+    !matches!(session.role, Role::Instance(_))
 }

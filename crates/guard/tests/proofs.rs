@@ -1,0 +1,181 @@
+//! What a kernel's socket proves, for how long, and who can keep others from a port: as on kernel sockets.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
+mod common;
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Link, OUR_V6, OURS, THEIRS, end, knock, open};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+};
+use rustix::thread::set_thread_res_uid;
+use socket2::{Domain, Socket, Type};
+use uncork_guardian::Error;
+use uncork_netns::testing::is_skipped;
+
+const PORT: u16 = 7600;
+const NOBODY: u32 = 65_534;
+
+fn refusal<T: std::fmt::Debug>(done: Result<T, Error>) -> String {
+    let error = done.unwrap_err();
+    assert!(matches!(error, Error::Refused(_)), "{error}");
+    error.to_string()
+}
+
+/// A socket that is bound there, of IPv6 alone if it is of that, and to a device.
+fn bound(link: &Link, at: SocketAddr, device: Option<&'static [u8]>) -> Socket {
+    let made = link.ours.within(move || {
+        let socket = Socket::new(Domain::for_address(at), Type::STREAM, None)?;
+        if at.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+        socket.bind_device(device)?;
+        socket.bind(&at.into())?;
+        Ok(socket)
+    });
+    made.unwrap()
+}
+
+#[test]
+fn what_is_of_one_version_of_ip_proves_nothing_of_the_other() {
+    if is_skipped("what_is_of_one_version_of_ip_proves_nothing_of_the_other") {
+        return;
+    }
+    let link = Link::new("versions", &[]);
+    let mut client = link.client();
+    let _port = open(&mut client);
+    // Somebody else may be at the places of the other one.
+    for (at, others) in [("::", ["0.0.0.0", OURS]), ("0.0.0.0", ["::", OUR_V6])] {
+        let socket = bound(&link, end(at, PORT), None);
+        let theirs = |ip: &str| if end(ip, 0).is_ipv4() { THEIRS } else { common::THEIR_V6 };
+        let why = client.own_connection(
+            end(others[1], PORT),
+            end(theirs(others[1]), 4000),
+            socket.as_fd(),
+        );
+        assert!(refusal(why).contains("what came is bound to"));
+        socket.listen(1).unwrap();
+        for other in others {
+            let why = refusal(client.own(end(other, PORT), socket.as_fd()));
+            assert!(why.contains("what came is bound to"), "{why}");
+        }
+        client.own(end(at, PORT), socket.as_fd()).unwrap();
+        client.disown(end(at, PORT)).unwrap();
+    }
+}
+
+#[test]
+fn what_is_bound_to_a_device_proves_nothing_of_others() {
+    if is_skipped("what_is_bound_to_a_device_proves_nothing_of_others") {
+        return;
+    }
+    let link = Link::new("bound", &[]);
+    let mut client = link.client();
+    let _port = open(&mut client);
+    let socket = bound(&link, end("0.0.0.0", PORT), Some(b"lo"));
+    let (local, remote) = (end(OURS, PORT), end(THEIRS, 4000));
+    let why = refusal(client.own_connection(local, remote, socket.as_fd()));
+    assert!(why.ends_with("bound to one device (SO_BINDTODEVICE)"), "{why}");
+    socket.listen(1).unwrap();
+    for local in [local, end("0.0.0.0", PORT)] {
+        let why = refusal(client.own(local, socket.as_fd()));
+        assert!(why.ends_with("bound to one device (SO_BINDTODEVICE)"), "{why}");
+    }
+    socket.bind_device(None).unwrap();
+    client.own(local, socket.as_fd()).unwrap();
+}
+
+#[test]
+fn a_port_whose_socket_is_closed_without_a_word_is_the_kernels_soon() {
+    if is_skipped("a_port_whose_socket_is_closed_without_a_word_is_the_kernels_soon") {
+        return;
+    }
+    let link = Link::new("closed", &[]);
+    let mut client = link.client();
+    let _port = open(&mut client);
+    let at = |port| link.ours.within(move || Ok(TcpListener::bind(end(OURS, port))?)).unwrap();
+    let (closed, kept) = (at(PORT), at(PORT + 1));
+    let ports = [end(OURS, PORT), end(OURS, PORT + 1)];
+    client.own(ports[0], closed.as_fd()).unwrap();
+    client.own(ports[1], kept.as_fd()).unwrap();
+    assert_eq!(knock(&link, ports[0]), Err(ErrorKind::TimedOut));
+    drop(closed);
+    let is_over = Instant::now();
+    // Somebody who knows of no stack.
+    let until = is_over + Duration::from_secs(5);
+    let taken = loop {
+        if let Ok(taken) = link.ours.within(move || Ok(TcpListener::bind(ports[0])?)) {
+            break taken;
+        }
+        assert!(Instant::now() < until, "the port is not free");
+        thread::sleep(Duration::from_millis(5));
+    };
+    while knock(&link, ports[0]) != Ok(()) {
+        assert!(Instant::now() < until, "who comes there comes to who had the port");
+    }
+    drop(taken);
+    // What it still has proof of it keeps.
+    thread::sleep(Duration::from_millis(1500).saturating_sub(is_over.elapsed()));
+    assert_eq!(knock(&link, ports[1]), Err(ErrorKind::TimedOut));
+    assert_eq!(refusal(client.disown(ports[0])), format!("{} was not owned", ports[0]));
+    client.disown(ports[1]).unwrap();
+}
+
+/// What a guardian has for a place, by who may do nothing or as root: with so much room for those who ask, all of which is taken.
+fn squat(link: &Link, place: SocketAddr, uid: u32, listens: bool) -> Vec<OwnedFd> {
+    let made = link.ours.within(move || {
+        // Of this thread alone, which ends.
+        let user = rustix::thread::Uid::from_raw(uid);
+        set_thread_res_uid(user, user, user)?;
+        let name = SocketAddrUnix::new_abstract_name(format!("uncork-owns-{place}").as_bytes())?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = || socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+        let mut all = vec![socket()?];
+        bind(&all[0], &name)?;
+        if listens {
+            listen(&all[0], 0)?;
+            loop {
+                let asks = socket()?;
+                match connect(&asks, &name) {
+                    Ok(()) => all.push(asks),
+                    Err(Errno::AGAIN) => break,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok(all)
+    });
+    made.unwrap()
+}
+
+#[test]
+fn nobody_but_a_guardian_keeps_a_port_from_programs() {
+    if is_skipped("nobody_but_a_guardian_keeps_a_port_from_programs") {
+        return;
+    }
+    let link = Link::new("squats", &[]);
+    let mut client = link.client();
+    let _port = open(&mut client);
+    let root = 0;
+    let cases = [(NOBODY, false), (NOBODY, true), (root, false), (root, true)];
+    for (place, (uid, listens)) in (PORT..).map(|port| end(OURS, port)).zip(cases) {
+        let listener = link.ours.within(move || Ok(TcpListener::bind(place)?)).unwrap();
+        let squats = squat(&link, place, uid, listens);
+        let asked = Instant::now();
+        let done = client.own(place, listener.as_fd());
+        assert!(asked.elapsed() < Duration::from_secs(1));
+        if uid == root && listens {
+            let why = refusal(done);
+            assert!(why.contains("which has a guardian of its own"), "{why}");
+        } else {
+            done.unwrap();
+        }
+        drop(squats);
+    }
+}
