@@ -335,23 +335,16 @@ impl Guard {
         Ok(())
     }
 
-    /// Sleeps until there is something to do. None: the time of a round is over.
-    fn wait(&self) -> io::Result<Option<Ready>> {
-        // With nothing that only time can change, no turn is for nothing.
+    /// After how long there is something to do that nobody tells of. None: with nothing that only time can change, no turn is for
+    /// nothing.
+    fn rests(&self) -> Option<Duration> {
         let settling = self.steering.is_settling();
         let waits = self.program.is_none()
             || self.steering.is_untidy()
             || self.has_strangers()
             || settling
-            || self.queueing_again().is_some()
             || self.parting.is_some()
             || !self.kept.is_empty()
-            || self.prober.rests().is_some()
-            || self.heir_rests().is_some()
-            || self.peers.iter().any(|peer| peer.is_lost)
-            || self.full_until.is_some()
-            || self.turns.settles_after().is_some()
-            || self.looks_after().is_some()
             || !self.rings.is_empty();
         // Whether anybody is left is looked at in each round.
         let round = match &self.program {
@@ -361,21 +354,24 @@ impl Guard {
             None => ROUND,
             Some(_) => self.rests,
         };
-        let settles = self.turns.settles_after();
-        let buries = self.peers.iter().any(|peer| peer.is_lost).then_some(Duration::ZERO);
-        let full = self.full_until.map(|until| until.saturating_duration_since(Instant::now()));
         let sooner = [
             self.queueing_again(),
             self.prober.rests(),
             self.heir_rests(),
-            settles,
-            buries,
-            full,
+            self.turns.settles_after(),
+            self.peers.iter().any(|peer| peer.is_lost).then_some(Duration::ZERO),
+            self.full_until.map(|until| until.saturating_duration_since(Instant::now())),
             self.looks_after(),
         ];
-        let round = sooner.into_iter().flatten().fold(round, Duration::min);
-        let round = Timespec::try_from(round).map_err(io::Error::other)?;
-        let strangers = if full.is_some() { PollFlags::empty() } else { PollFlags::IN };
+        let sooner = sooner.into_iter().flatten().min();
+        // What is due is looked at in a round at the latest.
+        sooner.map(|sooner| sooner.min(round)).or(waits.then_some(round))
+    }
+
+    /// Sleeps until there is something to do. None: the time of a round is over.
+    fn wait(&self) -> io::Result<Option<Ready>> {
+        let rests = self.rests().map(Timespec::try_from).transpose().map_err(io::Error::other)?;
+        let strangers = if self.full_until.is_some() { PollFlags::empty() } else { PollFlags::IN };
         let mut asked = vec![PollFd::new(&self.listener, strangers)];
         asked.extend(self.program.as_ref().map(|program| PollFd::new(program, PollFlags::IN)));
         for peer in &self.peers {
@@ -392,7 +388,7 @@ impl Guard {
         asked.push(PollFd::new(&self.links, PollFlags::IN));
         let hears = self.prober.hears();
         asked.extend(hears.map(|hears| PollFd::from_borrowed_fd(hears, PollFlags::IN)));
-        match poll(&mut asked, waits.then_some(&round)) {
+        match poll(&mut asked, rests.as_ref()) {
             Ok(0) | Err(Errno::INTR) => return Ok(None),
             Ok(_) => {}
             Err(error) => return Err(error.into()),
