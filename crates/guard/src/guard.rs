@@ -10,7 +10,6 @@ mod queueing;
 mod reserving;
 mod serve;
 mod stale;
-mod taking;
 
 use std::collections::HashSet;
 use std::io;

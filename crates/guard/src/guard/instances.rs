@@ -49,7 +49,7 @@ impl Guard {
     pub(super) fn may_ask(&self, at: usize, request: &Request) -> Result<(), String> {
         use Request::{
             Attach, Bring, Disown, DisownConnection, FastOpenKeys, Give, Open, Others, Over, Own,
-            OwnConnection, PassOn, Ports, Settle, TakeOver,
+            OwnConnection, PassOn, Ports, Release, Repair, Settle,
         };
         let (may, why) = match self.session(at)?.role {
             Role::Program if !self.has_instances() => (
@@ -66,7 +66,8 @@ impl Guard {
                     Open { .. }
                         | DisownConnection { .. }
                         | Over { .. }
-                        | TakeOver { .. }
+                        | Repair { .. }
+                        | Release { .. }
                         | Give { .. }
                 ),
                 "that is for programs, not for an instance",
@@ -83,7 +84,8 @@ impl Guard {
                         | Settle
                         | Others { .. }
                         | PassOn { .. }
-                        | TakeOver { .. }
+                        | Repair { .. }
+                        | Release { .. }
                         | Bring { .. }
                 ),
                 "that is for the instance to which the process is attached",

@@ -6,7 +6,6 @@
 
 mod accepting;
 mod aliases;
-mod behind;
 mod calls;
 mod cancelling;
 pub(crate) mod chosen;
