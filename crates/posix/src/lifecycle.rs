@@ -264,6 +264,7 @@ impl<K: Kernel> Posix<K> {
             // It has a buffer of its own, which nothing ever gets into.
             let flags = at.socket.flags() & !(flag::GATHERS | flag::GATHERED | flag::BACKLOG);
             self.renew(twin, flags | flag::SHARED);
+            twin.socket.cookie.store(at.socket.cookie.load(Relaxed), Relaxed);
             self.ends_with_others(twin);
         }
     }

@@ -1,5 +1,6 @@
 //! What is behind a descriptor, as far as the kernel sees, and what comes there when its connection becomes the kernel's.
 
+use core::sync::atomic::Ordering::Relaxed;
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 
 use libc::c_int;
@@ -9,6 +10,7 @@ use uncork_high::high;
 
 use super::calls::{closes_on_exec, option_of};
 use super::outside::errno;
+use crate::POSIX;
 use crate::raw::raw;
 
 /// Options that mean something to the kernel alone, and that a program sets of a connection on the stack all the same. What is not
@@ -43,6 +45,19 @@ pub(super) fn put(fd: RawFd, socket: &OwnedFd) -> Result<(), Errno> {
     let flags = if closes_on_exec(fd) { libc::O_CLOEXEC } else { 0 };
     // SAFETY: no pointers.
     unsafe { raw!(SYS_dup3, socket.as_raw_fd(), fd, flags) }.map(drop).map_err(errno)
+}
+
+/// The number of the socket there, which its program may have been told.
+pub(super) fn cookie_of(fd: RawFd) -> Option<u64> {
+    let told = option_of(fd, libc::SOL_SOCKET, libc::SO_COOKIE, size_of::<u64>())?;
+    Some(u64::from_ne_bytes(*told.first_chunk()?))
+}
+
+/// The program goes on reading that number.
+pub(super) fn keep_cookie(fd: RawFd, cookie: Option<u64>) {
+    if let Some((at, cookie)) = POSIX.find(fd).zip(cookie) {
+        at.socket.cookie.store(cookie, Relaxed);
+    }
 }
 
 /// What the program has set of one socket counts for another.

@@ -273,6 +273,18 @@ pub(crate) fn unless_over(result: Option<c_int>) -> Option<c_int> {
     result.filter(|result| *result != -1 || !went_over())
 }
 
+/// The kernel has answered SO_COOKIE: what the program was told before its connection was the kernel's stays so.
+///
+/// # Safety
+/// What the kernel has written its number to.
+pub(crate) unsafe fn keep_cookie(socket: &uncork_posix::socket::Socket, value: *mut libc::c_void) {
+    let told = socket.cookie.load(Relaxed);
+    if told != 0 {
+        // SAFETY: as promised; the kernel refuses room for less.
+        unsafe { value.cast::<u64>().write_unaligned(told) };
+    }
+}
+
 /// Sets errno and gives -1.
 fn fail(error: Errno) -> isize {
     crate::raw::fail(uncork_posix::Errno(error as i32))

@@ -243,12 +243,14 @@ impl Outside for Process {
         behind::mark(fd, true);
     }
 
-    fn put(&self, fds: &[RawFd], connection: OwnedFd, stands: bool) -> Result<(), Errno> {
+    fn put(&self, fds: &[RawFd], connection: OwnedFd, stands: bool) -> Result<Option<u64>, Errno> {
         let first = *fds.first().ok_or(Errno::EBADF)?;
+        let cookie = if stands { None } else { behind::cookie_of(first) };
         if !stands {
             behind::copy_options(first, connection.as_raw_fd());
         }
-        fds.iter().map(|&fd| behind::put(fd, &connection)).fold(Ok(()), Result::and)
+        let put = fds.iter().map(|&fd| behind::put(fd, &connection));
+        put.fold(Ok(()), Result::and).map(|()| cookie)
     }
 
     fn lose(&self, fds: &[RawFd]) {
