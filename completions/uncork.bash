@@ -1371,7 +1371,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__stack__subcmd__guard)
-            opts="-h --name --dev --port --group --driver --queues --help"
+            opts="-h --name --dev --port --group --driver --queues --user-memory --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1398,6 +1398,10 @@ _uncork() {
                     return 0
                     ;;
                 --queues)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --user-memory)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

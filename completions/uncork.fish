@@ -271,6 +271,7 @@ complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_sub
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from guard" -l driver -d 'How programs get their frames' -r -f -a "packet\t''
 xdp\t''"
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from guard" -l queues -d 'How many queues of each device a process takes with --driver=xdp, if they are free; no more than there are [default: 1]' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from guard" -l user-memory -d 'How much of the kernel\'s memory packet sockets of one user\'s programs may take, in MiB' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from guard" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from stat" -l socket -d 'Where it can be asked, if it was started with --socket' -r -F
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from stat" -l json -d 'Print JSON'
