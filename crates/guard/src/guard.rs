@@ -299,7 +299,10 @@ impl Guard {
         if is_time && let Some(heir) = &mut self.heir {
             heir.begin(&all_sessions(&self.peers));
         }
-        let Some(ready) = ready else { return Ok(()) };
+        let Some(ready) = ready else {
+            self.bury_lost();
+            return Ok(());
+        };
         let Ready { is_rung, has_news, told_to_end, strangers, program_ended, .. } = ready;
         let Ready { heir_ended, peers, .. } = ready;
         if has_news {

@@ -99,7 +99,7 @@ fn covers(bound: IpAddr, only_six: bool, wanted: IpAddr) -> bool {
     bound == wanted || (bound.is_unspecified() && has_version)
 }
 
-/// A socket that may have ports to open connections from.
+/// A socket that may take a connection of the stack's over, or have ports to open connections from.
 ///
 /// # Errors
 ///

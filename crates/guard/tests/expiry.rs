@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{LONG, Link, OURS, SHORT, THEIRS, acknowledge, end, knock_from, open, seen};
+use rustix::net::{SendFlags, send};
 use socket2::{Domain, Socket, Type};
 use uncork_driver::af_packet::Port;
 use uncork_guardian::Client;
@@ -141,6 +142,18 @@ fn held_up(link: &Link, time: Duration) -> Duration {
     worst
 }
 
+/// One who has the port, and writes down many who have never come.
+fn invents(link: &Link, user: u32, listener: &TcpListener) -> Client {
+    let (mut client, at) = (link.client_of(user), end(OURS, PORT));
+    client.own(at, listener.as_fd()).unwrap();
+    for number in 0..INVENTED {
+        let [_, a, b, c] = number.to_be_bytes();
+        let remote = SocketAddr::from(([10, a, b, c], 4000));
+        let _ = client.connections().enter(at, remote).unwrap();
+    }
+    client
+}
+
 #[test]
 fn nobody_waits_for_what_another_one_has_written_into_his_table() {
     if is_skipped("nobody_waits_for_what_another_one_has_written_into_his_table") {
@@ -148,16 +161,7 @@ fn nobody_waits_for_what_another_one_has_written_into_his_table() {
     }
     let link = &Link::new("invented", &[]);
     let (listener, at) = (listen(link), end(OURS, PORT));
-    let invents = |user| {
-        let mut client = link.client_of(user);
-        client.own(at, listener.as_fd()).unwrap();
-        for number in 0..INVENTED {
-            let [_, a, b, c] = number.to_be_bytes();
-            let remote = SocketAddr::from(([10, a, b, c], 4000));
-            let _ = client.connections().enter(at, remote).unwrap();
-        }
-        client
-    };
+    let invents = |user| invents(link, user, &listener);
     let meanwhile = |act: &mut dyn FnMut()| {
         thread::scope(|scope| {
             let others = scope.spawn(|| held_up(link, Duration::from_secs(5)));
@@ -176,8 +180,28 @@ fn nobody_waits_for_what_another_one_has_written_into_his_table() {
     let mut client = Some(invents(THIRD_USER));
     let others = meanwhile(&mut || drop(client.take()));
     assert!(others < HELD_UP, "when it dies: {others:?}");
+    is_given_back(link);
+}
+
+fn is_given_back(link: &Link) {
     let until = Instant::now() + LONG;
     while !connects(link, 5000) {
         assert!(Instant::now() < until, "the port is not given back");
     }
+}
+
+/// Nothing wakes the guardian for him any more: what he has takes longer than one turn.
+#[test]
+fn who_is_not_understood_loses_all_he_has_though_he_lives_and_says_nothing_more() {
+    const NAME: &str =
+        "who_is_not_understood_loses_all_he_has_though_he_lives_and_says_nothing_more";
+    if is_skipped(NAME) {
+        return;
+    }
+    let link = &Link::new("mute", &[]);
+    let listener = listen(link);
+    let client = invents(link, ONE, &listener);
+    send(client.as_fd(), b"what is this?", SendFlags::empty()).unwrap();
+    is_given_back(link);
+    drop(client);
 }

@@ -374,6 +374,7 @@ fn a_connection_that_was_reset_is_given_away_with_its_error_until_that_is_told()
     rig.go(&mut [&mut program]);
     assert_eq!(program.take_error(ours), Some(ConnectionError::Reset));
     assert!(rig.while_it_asks(|| program.detach(program.now(), ours)).is_none());
+    assert_eq!(rig.guardian.0.borrow().given, [], "the guardian is not asked for nothing");
 }
 
 #[test]

@@ -8,6 +8,16 @@ use crate::reset::Left;
 use crate::session::{Role, Session};
 
 impl Guard {
+    /// Goes on with those of whom nothing more is heard: who is no longer served lives, perhaps, and says nothing.
+    pub(super) fn bury_lost(&mut self) {
+        // From behind: who is buried is taken out.
+        for at in (0..self.peers.len()).rev() {
+            if self.peers[at].is_lost {
+                self.bury(at);
+            }
+        }
+    }
+
     /// A process is gone: what it had is taken away from it, and its peers hear of it. Where that takes long others are served
     /// meanwhile, and it is not over yet.
     pub(super) fn bury(&mut self, at: usize) {

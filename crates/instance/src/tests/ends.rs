@@ -224,19 +224,6 @@ fn what_is_dear_is_done_by_a_few_in_each_turn() {
 }
 
 #[test]
-fn the_guardian_is_not_asked_about_what_cannot_be_given_away() {
-    let mut rig = Rig::new();
-    let mut program = rig.program(1);
-    let (_, ours, theirs) = rig.connection(&mut program);
-    let now = rig.peer.now();
-    rig.peer.stack().abort(now, theirs);
-    rig.go(&mut [&mut program]);
-    assert_eq!(program.take_error(ours), Some(ConnectionError::Reset));
-    assert!(rig.while_it_asks(|| program.detach(program.now(), ours)).is_none());
-    assert_eq!(rig.guardian.0.borrow().given, []);
-}
-
-#[test]
 fn a_program_that_writes_records_itself_has_no_larger_buffers_than_others() {
     let mut rig = Rig::new();
     let (mut bad, theirs) = rude(&mut rig);
