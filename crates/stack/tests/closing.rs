@@ -129,6 +129,16 @@ fn a_fin_that_is_all_that_is_left_of_a_train_is_sent_again() {
 }
 
 #[test]
+fn what_was_held_leaves_when_nobody_has_the_connection_any_more() {
+    let (mut lab, socket) = open();
+    lab.stack.hold(lab.now, socket);
+    lab.stack.send(lab.now, socket, b"last words", false).unwrap();
+    assert_eq!(lab.take(), NOTHING);
+    lab.stack.close(lab.now, socket);
+    assert_eq!(lab.take(), ["FP. 1:11(10) ack 1 <ts>"]);
+}
+
+#[test]
 fn closing_with_bytes_unread_resets() {
     // RFC 2525 §2.17.
     let (mut lab, socket) = open();

@@ -394,6 +394,8 @@ impl Connection {
     pub(crate) fn close(&mut self, cx: &mut Context) {
         self.user.attached = false;
         self.user.closed_reading = true;
+        // Nobody is left who could let go of it.
+        self.user.held = false;
         if self.state == State::Closed {
             return;
         }
