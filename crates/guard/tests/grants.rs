@@ -5,14 +5,15 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{
-    LONG, Link, OUR_V6, OURS, SHORT, THEIRS, acknowledge, end, hosts, knock, knock_from, open, seen,
+    LONG, Link, OUR_V6, OURS, SHORT, THEIRS, acknowledge, end, hosts, knock, knock_from, listen,
+    open, refusal, seen,
 };
 use socket2::{Domain, SockFilter, SockRef, Socket, Type};
 use uncork_driver::af_packet::Port;
@@ -22,16 +23,6 @@ use uncork_netns::testing::{alone, is_skipped};
 use uncork_stack::FastOpenKeys;
 
 const PORT: u16 = 7200;
-
-fn listen(link: &Link, at: SocketAddr) -> TcpListener {
-    link.ours.within(move || Ok(TcpListener::bind(at)?)).unwrap()
-}
-
-fn refusal<T: std::fmt::Debug>(done: Result<T, Refusal>) -> String {
-    let error = done.unwrap_err();
-    assert!(matches!(error, Refusal::Refused(_)), "{error}");
-    error.to_string()
-}
 
 #[test]
 fn a_port_is_the_stacks_while_it_is_owned_and_its_owner_lives() {
@@ -289,34 +280,6 @@ fn connections_stay_with_their_process_when_another_joins_or_leaves_its_port() {
 }
 
 #[test]
-fn who_has_closed_the_kernels_socket_without_a_word_has_no_share_of_the_port() {
-    if is_skipped("who_has_closed_the_kernels_socket_without_a_word_has_no_share_of_the_port") {
-        return;
-    }
-    let link = Link::new("stale", &[]);
-    let (listener, kept) = (listen(&link, end("::", PORT)), listen(&link, end(OURS, PORT + 1)));
-    let (mut first, mut second) = (link.client(), link.client());
-    let mut ports = [open(&mut first), open(&mut second)];
-    first.own(end("::", PORT), listener.as_fd()).unwrap();
-    first.own(end(OURS, PORT + 1), kept.as_fd()).unwrap();
-    // Until the guardian's thread has closed its copy.
-    thread::sleep(SHORT);
-    drop(listener);
-    let listener = listen(&link, end(OURS, PORT));
-    let local = listener.local_addr().unwrap();
-    second.own(local, listener.as_fd()).unwrap();
-    let remotes: Vec<u16> = (5000..5060).collect();
-    knock_from(&link, &remotes, local);
-    let [of_first, of_second] = seen(&mut ports, SHORT).try_into().unwrap();
-    assert!(of_first.is_empty(), "{of_first:?}");
-    assert!(remotes.iter().all(|remote| of_second.contains(remote)));
-    assert_eq!(refusal(first.disown(end("::", PORT))), "[::]:7200 was not owned");
-    // Another port of the same program is still its own.
-    assert_eq!(knock(&link, end(OURS, PORT + 1)), Err(ErrorKind::TimedOut));
-    first.disown(end(OURS, PORT + 1)).unwrap();
-}
-
-#[test]
 fn who_leaves_a_port_as_the_last_ends_the_handshakes_that_it_has_begun() {
     if is_skipped("who_leaves_a_port_as_the_last_ends_the_handshakes_that_it_has_begun") {
         return;
@@ -474,47 +437,6 @@ fn what_waits_to_be_accepted_goes_to_another_who_listens_there() {
     peer.set_read_timeout(Some(LONG)).unwrap();
     drop(listener);
     assert_eq!(peer.read(&mut heard).unwrap_err().kind(), ErrorKind::ConnectionReset);
-}
-
-#[test]
-fn what_a_program_does_not_have_from_the_kernel_it_does_not_get() {
-    if is_skipped("what_a_program_does_not_have_from_the_kernel_it_does_not_get") {
-        return;
-    }
-    let link = Link::new("refused", &[PORT, PORT + 1]);
-    let mut client = link.client();
-    let listener = listen(&link, end("::", PORT));
-    let mut own = |local, socket: std::os::fd::BorrowedFd<'_>| refusal(client.own(local, socket));
-    let at = end(OURS, PORT);
-    let why = own(end(OURS, 22), listener.as_fd());
-    assert_eq!(why, "port 22 is not among those of --port");
-    let why = own(end(OURS, PORT + 1), listener.as_fd());
-    assert!(why.ends_with("what came is bound to [::]:7200"), "{why}");
-    let why = own(end("127.0.0.1", PORT), listener.as_fd());
-    assert_eq!(why, "127.0.0.1 is on none of the stack's devices");
-    let udp = link.ours.within(move || Ok(UdpSocket::bind(at)?)).unwrap();
-    assert!(own(at, udp.as_fd()).ends_with("what came is not of TCP"));
-    drop(listener);
-    let silent = link.ours.within(move || {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-        socket.bind(&at.into())?;
-        Ok(socket)
-    });
-    let silent = silent.unwrap();
-    assert!(own(at, silent.as_fd()).ends_with("what came does not listen"));
-    let elsewhere = link.theirs.within(move || Ok(TcpListener::bind(end("::", PORT))?)).unwrap();
-    assert!(own(at, elsewhere.as_fd()).ends_with("what came is of another network namespace"));
-    let file = std::fs::File::open("/dev/null").unwrap();
-    assert!(own(at, file.as_fd()).ends_with("what came is no socket of IP"));
-    // It can still be asked.
-    drop(silent);
-    let listener = listen(&link, at);
-    client.own(at, listener.as_fd()).unwrap();
-    let error = client.open(4711).unwrap_err().to_string();
-    assert_eq!(error, "the stack may not use a device of that number");
-    let _opened: Vec<_> = (0..4).map(|_| open(&mut client)).collect();
-    let error = client.open(client.devices()[0].index).unwrap_err().to_string();
-    assert!(error.starts_with("one process has opened that device 4 times"), "{error}");
 }
 
 #[test]

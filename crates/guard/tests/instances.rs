@@ -10,10 +10,12 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{LONG, Link, OURS, SHORT, THEIRS, acknowledge, end, knock, knock_from, open, seen};
+use common::{
+    LONG, Link, OURS, SHORT, THEIRS, acknowledge, end, knock, knock_from, open, refusal, seen,
+};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use socket2::{Domain, Socket, Type};
-use uncork_guardian::{Client, Error as Refusal, Word};
+use uncork_guardian::{Client, Word};
 use uncork_netns::testing::is_skipped;
 use uncork_stack::{Snapshot, SnapshotState};
 
@@ -50,12 +52,6 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(begun.elapsed() < LONG, "{what}");
         thread::sleep(Duration::from_millis(5));
     }
-}
-
-fn refusal<T: std::fmt::Debug>(done: Result<T, Refusal>) -> String {
-    let error = done.unwrap_err();
-    assert!(matches!(error, Refusal::Refused(_)), "{error}");
-    error.to_string()
 }
 
 /// What an instance is told next, as a line; with the socket of who has come.

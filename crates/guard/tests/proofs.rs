@@ -4,29 +4,24 @@
 mod common;
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Link, OUR_V6, OURS, THEIRS, end, knock, open};
+use common::{
+    Link, OUR_V6, OURS, SHORT, THEIRS, end, knock, knock_from, listen, open, refusal, seen,
+};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with,
 };
 use rustix::thread::set_thread_res_uid;
 use socket2::{Domain, Socket, Type};
-use uncork_guardian::Error;
 use uncork_netns::testing::is_skipped;
 
 const PORT: u16 = 7600;
 const NOBODY: u32 = 65_534;
-
-fn refusal<T: std::fmt::Debug>(done: Result<T, Error>) -> String {
-    let error = done.unwrap_err();
-    assert!(matches!(error, Error::Refused(_)), "{error}");
-    error.to_string()
-}
 
 /// A socket that is bound there, of IPv6 alone if it is of that, and to a device.
 fn bound(link: &Link, at: SocketAddr, device: Option<&'static [u8]>) -> Socket {
@@ -139,7 +134,7 @@ fn squat(link: &Link, place: SocketAddr, uid: u32, listens: bool) -> Vec<OwnedFd
         let mut all = vec![socket()?];
         bind(&all[0], &name)?;
         if listens {
-            listen(&all[0], 0)?;
+            rustix::net::listen(&all[0], 0)?;
             loop {
                 let asks = socket()?;
                 match connect(&asks, &name) {
@@ -178,4 +173,73 @@ fn nobody_but_a_guardian_keeps_a_port_from_programs() {
         }
         drop(squats);
     }
+}
+
+#[test]
+fn who_has_closed_the_kernels_socket_without_a_word_has_no_share_of_the_port() {
+    if is_skipped("who_has_closed_the_kernels_socket_without_a_word_has_no_share_of_the_port") {
+        return;
+    }
+    let link = Link::new("stale", &[]);
+    let (listener, kept) = (listen(&link, end("::", PORT)), listen(&link, end(OURS, PORT + 1)));
+    let (mut first, mut second) = (link.client(), link.client());
+    let mut ports = [open(&mut first), open(&mut second)];
+    first.own(end("::", PORT), listener.as_fd()).unwrap();
+    first.own(end(OURS, PORT + 1), kept.as_fd()).unwrap();
+    // Until the guardian's thread has closed its copy.
+    thread::sleep(SHORT);
+    drop(listener);
+    let listener = listen(&link, end(OURS, PORT));
+    let local = listener.local_addr().unwrap();
+    second.own(local, listener.as_fd()).unwrap();
+    let remotes: Vec<u16> = (5000..5060).collect();
+    knock_from(&link, &remotes, local);
+    let [of_first, of_second] = seen(&mut ports, SHORT).try_into().unwrap();
+    assert!(of_first.is_empty(), "{of_first:?}");
+    assert!(remotes.iter().all(|remote| of_second.contains(remote)));
+    assert_eq!(refusal(first.disown(end("::", PORT))), "[::]:7600 was not owned");
+    // Another port of the same program is still its own.
+    assert_eq!(knock(&link, end(OURS, PORT + 1)), Err(ErrorKind::TimedOut));
+    first.disown(end(OURS, PORT + 1)).unwrap();
+}
+
+#[test]
+fn what_a_program_does_not_have_from_the_kernel_it_does_not_get() {
+    if is_skipped("what_a_program_does_not_have_from_the_kernel_it_does_not_get") {
+        return;
+    }
+    let link = Link::new("refused", &[PORT, PORT + 1]);
+    let mut client = link.client();
+    let listener = listen(&link, end("::", PORT));
+    let mut own = |local, socket: std::os::fd::BorrowedFd<'_>| refusal(client.own(local, socket));
+    let at = end(OURS, PORT);
+    let why = own(end(OURS, 22), listener.as_fd());
+    assert_eq!(why, "port 22 is not among those of --port");
+    let why = own(end(OURS, PORT + 1), listener.as_fd());
+    assert!(why.ends_with("what came is bound to [::]:7600"), "{why}");
+    let why = own(end("127.0.0.1", PORT), listener.as_fd());
+    assert_eq!(why, "127.0.0.1 is on none of the stack's devices");
+    let udp = link.ours.within(move || Ok(UdpSocket::bind(at)?)).unwrap();
+    assert!(own(at, udp.as_fd()).ends_with("what came is not of TCP"));
+    drop(listener);
+    let silent = link.ours.within(move || {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.bind(&at.into())?;
+        Ok(socket)
+    });
+    let silent = silent.unwrap();
+    assert!(own(at, silent.as_fd()).ends_with("what came does not listen"));
+    let elsewhere = link.theirs.within(move || Ok(TcpListener::bind(end("::", PORT))?)).unwrap();
+    assert!(own(at, elsewhere.as_fd()).ends_with("what came is of another network namespace"));
+    let file = std::fs::File::open("/dev/null").unwrap();
+    assert!(own(at, file.as_fd()).ends_with("what came is no socket of IP"));
+    // It can still be asked.
+    drop(silent);
+    let listener = listen(&link, at);
+    client.own(at, listener.as_fd()).unwrap();
+    let error = client.open(4711).unwrap_err().to_string();
+    assert_eq!(error, "the stack may not use a device of that number");
+    let _opened: Vec<_> = (0..4).map(|_| open(&mut client)).collect();
+    let error = client.open(client.devices()[0].index).unwrap_err().to_string();
+    assert!(error.starts_with("one process has opened that device 4 times"), "{error}");
 }

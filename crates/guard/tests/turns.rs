@@ -9,7 +9,7 @@ use std::os::fd::AsFd as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{LONG, Link, OUR_V6, OURS, end, knock};
+use common::{LONG, Link, OUR_V6, OURS, end, knock, listen};
 use uncork_guardian::{Client, Error};
 use uncork_netns::testing::is_skipped;
 
@@ -93,8 +93,7 @@ fn who_shares_one_of_two_listeners_at_a_port_leaves_that_one() {
     }
     let link = Link::new("two", &[]);
     let (any, other) = (end("0.0.0.0", PORT), end(OUR_V6, PORT));
-    let listen = |at| link.ours.within(move || Ok(TcpListener::bind(at)?)).unwrap();
-    let (shared, own) = (listen(any), listen(other));
+    let (shared, own) = (listen(&link, any), listen(&link, other));
     let [mut parent, mut child] = [0; 2].map(|_| link.client());
     parent.own(any, shared.as_fd()).unwrap();
     parent.own(other, own.as_fd()).unwrap();

@@ -4,7 +4,7 @@
 
 use std::fs::File;
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::num::NonZeroU32;
 use std::process::{Child, Command, Stdio};
 use std::sync::{MutexGuard, mpsc};
@@ -18,7 +18,7 @@ use socket2::{Domain, Socket, Type};
 use uncork_driver::Driver as _;
 use uncork_driver::af_packet::Port;
 use uncork_guard::{Guard, Limits, Plan, Share, devices};
-use uncork_guardian::Client;
+use uncork_guardian::{Client, Error as Refusal};
 use uncork_netns::Namespace;
 use uncork_netns::testing::alone;
 
@@ -220,6 +220,17 @@ impl Link {
             .stdout(Stdio::piped());
         command
     }
+}
+
+pub(crate) fn listen(link: &Link, at: SocketAddr) -> TcpListener {
+    link.ours.within(move || Ok(TcpListener::bind(at)?)).unwrap()
+}
+
+/// Why something was not granted.
+pub(crate) fn refusal<T: std::fmt::Debug>(done: Result<T, Refusal>) -> String {
+    let error = done.unwrap_err();
+    assert!(matches!(error, Refusal::Refused(_)), "{error}");
+    error.to_string()
 }
 
 /// The program's packet socket on our device.
