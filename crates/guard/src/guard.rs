@@ -10,6 +10,7 @@ mod queueing;
 mod reserving;
 mod serve;
 mod stale;
+mod taking;
 
 use std::collections::HashSet;
 use std::io;

@@ -416,12 +416,10 @@ fn a_program_makes_the_kernels_only_what_its_instance_gives_it() {
     let snapshot = snapshot(ends);
     let listener = listen(&link, ends.0);
     guest.client.own(ends.0, listener.as_fd()).unwrap();
-    let socket = link.ours.within(|| Ok(Socket::new(Domain::IPV4, Type::STREAM, None)?)).unwrap();
     let not_owned = "no connection from 10.93.0.1:7400 to 10.93.0.2:4000 was owned";
-    let repair = |guest: &mut Guest| guest.client.repair(&snapshot, socket.as_fd(), false);
+    let take_over = |guest: &mut Guest| guest.client.take_over(&snapshot, None, false);
     // A port of its own is not enough.
-    assert_eq!(refusal(repair(&mut guest)), not_owned);
-    assert_eq!(refusal(guest.client.release(&snapshot, socket.as_fd())), not_owned);
+    assert_eq!(refusal(take_over(&mut guest)), not_owned);
     // By somebody who has no such connection, to somebody who is not his.
     assert_eq!(refusal(second.give(stranger.program, ends.0, ends.1)), not_owned);
     let why = "no program of that number is attached to this instance";
@@ -429,12 +427,11 @@ fn a_program_makes_the_kernels_only_what_its_instance_gives_it() {
     assert_eq!(refusal(first.give(4711, ends.0, ends.1)), why);
     first.give(guest.program, ends.0, ends.1).unwrap();
     for other in [&mut neighbour, &mut stranger] {
-        assert_eq!(refusal(repair(other)), not_owned);
+        assert_eq!(refusal(take_over(other)), not_owned);
     }
-    repair(&mut guest).unwrap();
-    guest.client.release(&snapshot, socket.as_fd()).unwrap();
+    let _taken = take_over(&mut guest).unwrap();
     // Once, and it is the kernel's now.
-    assert_eq!(refusal(repair(&mut guest)), not_owned);
+    assert_eq!(refusal(take_over(&mut guest)), not_owned);
     assert_eq!(refusal(first.give(guest.program, ends.0, ends.1)), not_owned);
     // One that it has opened is over, and then nothing to be given away.
     let ends = (end(OURS, 40_000), end(THEIRS, 4001));
@@ -447,7 +444,7 @@ fn a_program_makes_the_kernels_only_what_its_instance_gives_it() {
     let why = "no connection from 10.93.0.1:40000 to 10.93.0.2:4001 was owned";
     assert_eq!(refusal(first.give(guest.program, ends.0, ends.1)), why);
     let snapshot = self::snapshot(ends);
-    assert_eq!(refusal(guest.client.repair(&snapshot, socket.as_fd(), false)), why);
+    assert_eq!(refusal(guest.client.take_over(&snapshot, None, false)), why);
 }
 
 #[test]

@@ -17,6 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{LONG, Link, OUR_V6, OURS, THEIR_V6, THEIRS, end, seen};
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::sockopt::{Timeout, set_socket_linger, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
@@ -153,8 +154,7 @@ impl Chance {
             6 => Request::OwnConnection { local: self.end(), remote: self.end() },
             7 => Request::DisownConnection { local: self.end(), remote: self.end() },
             8 => Request::PassOn { local: self.end() },
-            9 => Request::Repair { snapshot: self.snapshot(), inet6: self.one_in(2) },
-            _ => Request::Release { snapshot: self.snapshot() },
+            _ => Request::TakeOver { snapshot: self.snapshot(), inet6: self.one_in(2) },
         }
     }
 
@@ -198,6 +198,7 @@ impl Descriptors {
                 other.into(),
                 File::open("/dev/null")?.into(),
                 File::open("/proc/self/status")?.into(),
+                memfd_create("uncork-test", MemfdFlags::CLOEXEC)?,
             ])
         });
         Self(made.unwrap())
@@ -263,6 +264,7 @@ impl Program {
                 Reply::Refused { .. } => "refused",
                 Reply::Attached { .. } => "attached",
                 Reply::Ports { .. } => "ports",
+                Reply::Taken => "taken",
                 _ => "other",
             };
             *granted.entry(what).or_default() += 1;

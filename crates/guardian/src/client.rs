@@ -103,7 +103,7 @@ impl Client {
     }
 
     /// Of an instance: a program that is attached to it may give this connection to the kernel
-    /// ([`Client::repair`], [`Client::release`]).
+    /// ([`Client::take_over`]).
     ///
     /// # Errors
     ///
@@ -238,34 +238,23 @@ impl Client {
         self.done(Request::DisownConnection { local, remote }, None)
     }
 
-    /// The first step of giving a connection that was the stack's to the kernel (`uncork-handover`): puts a
-    /// kernel's socket into repair mode for it. Its queues are to be filled then. The stack has it no more, and what was not sent
-    /// yet is lost with who gives up, so this and [`Client::release`] wait [`INSISTENCE`] times as long as the rest.
+    /// Gives a connection that was the stack's to the kernel (`uncork-handover`), whose socket this gives: all is in its queues but
+    /// what was not sent yet. `queues` has what is to be there, if something is. The stack has the connection no more, and it is
+    /// lost with who gives up, so this waits [`INSISTENCE`] times as long as the rest.
     ///
     /// # Errors
     ///
     /// [`Error::Refused`] with the reason, or another.
-    pub fn repair(
+    pub fn take_over(
         &mut self,
         snapshot: &Snapshot,
-        socket: BorrowedFd<'_>,
+        queues: Option<OwnedFd>,
         inet6: bool,
-    ) -> Result<(), Error> {
-        self.insist(Request::Repair { snapshot: snapshot.clone(), inet6 }, socket)
-    }
-
-    /// The second step, when they are: from now on the connection's segments are the kernel's, and its socket
-    /// lives.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Refused`] with the reason, or another.
-    pub fn release(&mut self, snapshot: &Snapshot, socket: BorrowedFd<'_>) -> Result<(), Error> {
-        self.insist(Request::Release { snapshot: snapshot.clone() }, socket)
-    }
-
-    fn insist(&mut self, request: Request, descriptor: BorrowedFd<'_>) -> Result<(), Error> {
-        let id = self.say_at_any_rate(request, Some(descriptor))?;
+    ) -> Result<OwnedFd, Error> {
+        let request = Request::TakeOver { snapshot: snapshot.clone(), inet6 };
+        let id = self.say_at_any_rate(request, queues.as_ref().map(|memory| memory.as_fd()))?;
+        // The socket may need its number.
+        drop(queues);
         let mut heard = self.hear(id);
         for _ in 1..INSISTENCE {
             if !matches!(heard, Err(Error::Slow(_))) {
@@ -273,7 +262,10 @@ impl Client {
             }
             heard = self.hear(id);
         }
-        is_done(heard)
+        match heard? {
+            (Reply::Taken, Some(socket)) => Ok(socket),
+            _ => Err(Error::Language),
+        }
     }
 
     /// What cookies of TCP Fast Open are to be made with: the same for all processes of this user.

@@ -18,6 +18,7 @@ pub mod channel;
 mod client;
 mod device;
 mod error;
+pub mod mailbox;
 mod message;
 mod octets;
 mod place;

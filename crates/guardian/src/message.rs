@@ -9,7 +9,7 @@ use uncork_stack::{FastOpenKeys, Snapshot};
 use crate::{Device, Octets};
 
 /// Changes with the meaning of the messages.
-pub const VERSION: u32 = 14;
+pub const VERSION: u32 = 15;
 
 /// Both ends of a connection, ours first.
 pub type Ends = (SocketAddr, SocketAddr);
@@ -122,7 +122,7 @@ pub enum Request {
         local: SocketAddr,
     },
     /// Of an instance: this connection of its is about to be the kernel's, and a program that is attached to it may
-    /// see to that ([`Request::Repair`], [`Request::Release`]).
+    /// see to that ([`Request::TakeOver`]).
     Give {
         /// Number of the program.
         program: u32,
@@ -131,18 +131,14 @@ pub enum Request {
         /// The other.
         remote: SocketAddr,
     },
-    /// With the kernel's socket that is to take it: this connection was the stack's, and is about to be the
-    /// kernel's. The socket is in repair mode then; its queues are the program's to fill.
-    Repair {
+    /// This connection was the stack's, and is the kernel's from now on, which has a new socket for it ([`Reply::Taken`]). With
+    /// memory (memfd_create(2)) that has what was not read, and behind it what was sent and is not acknowledged, unless
+    /// there is nothing of both.
+    TakeOver {
         /// The connection.
         snapshot: Snapshot,
-        /// Whether the socket is of IPv6, whatever the addresses are.
+        /// Whether the socket is to be of IPv6, whatever the addresses are.
         inet6: bool,
-    },
-    /// With the same socket: it is filled. Segments come to the kernel, and the connection lives there.
-    Release {
-        /// The connection.
-        snapshot: Snapshot,
     },
     /// Whether other programs have this port, too, and so those who wait for this one may go to them.
     Others {
@@ -223,6 +219,8 @@ pub enum Reply {
         /// guardian alone knows that.
         missing: Vec<String>,
     },
+    /// With the kernel's socket, which has the connection and is the program's.
+    Taken,
     /// It is done.
     Done,
     /// Unasked, with the socket: a connection to be accepted, which another process was to accept.

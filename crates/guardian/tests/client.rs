@@ -3,6 +3,7 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -116,13 +117,14 @@ fn what_only_the_kernel_could_go_on_with_is_waited_for_longer() {
         welcome(&socket);
         let id = hear(&socket).id;
         thread::sleep(PATIENCE * 2);
-        answer(&socket, id, Reply::Done, None);
+        let (taken, _) = UnixStream::pair().unwrap();
+        answer(&socket, id, Reply::Taken, Some(&taken.into()));
         let id = hear(&socket).id;
         thread::sleep(PATIENCE * 2);
         answer(&socket, id, Reply::Refused { why: "for this reason".to_owned() }, None);
     });
     let mut client = Client::connect(&place).unwrap();
-    let (listener, local) = listener();
+    let local = "10.0.0.1:80".parse().unwrap();
     let snapshot = Snapshot {
         local,
         remote: "10.0.0.2:80".parse().unwrap(),
@@ -144,8 +146,8 @@ fn what_only_the_kernel_could_go_on_with_is_waited_for_longer() {
         sack: true,
         timestamp: None,
     };
-    client.release(&snapshot, listener.as_fd()).unwrap();
-    let error = client.release(&snapshot, listener.as_fd()).unwrap_err();
+    client.take_over(&snapshot, None, false).unwrap();
+    let error = client.take_over(&snapshot, None, false).unwrap_err();
     assert_eq!(error.to_string(), "for this reason");
 }
 

@@ -1,50 +1,55 @@
-//! What is in the queues of a connection, into those of a socket. That takes no privilege.
+//! What is in the queues of a connection, into those of a socket.
 
+use std::io::Read;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, Shutdown, send, shutdown};
-use uncork_stack::{Detached, SnapshotState};
+use uncork_stack::{Detached, Snapshot, SnapshotState};
 
 use crate::error::Error;
-use crate::options::{Queue, set_queue, set_unfinished, unlock_buffers};
+use crate::options::{Queue, set_queue, unlock_buffers};
 
 /// Octets that are offered at once. If that is too much, a half of it is, down to a page's worth.
 const OFFER_BYTES: usize = 256 << 10;
 const LEAST_BYTES: usize = 1 << 10;
 
 /// Puts what was not read, and what was sent and is not acknowledged, into the queues of a socket that
-/// [`crate::open`] has made. It is [`crate::UNFINISHED`] until [`send_rest`].
+/// [`crate::open`] has made: as many octets of either as the snapshot says, read one behind the other.
 ///
 /// # Errors
 ///
-/// [`Error::NoRoom`], or what else the kernel says.
-pub fn fill(socket: BorrowedFd<'_>, detached: &Detached) -> Result<(), Error> {
-    set_unfinished(socket, true).map_err(Error::doing("mark it"))?;
-    let queues = [(Queue::Receive, detached.unread()), (Queue::Send, detached.unacknowledged())];
-    for (queue, bytes) in queues {
-        if !bytes.is_empty() {
-            set_queue(socket, queue).map_err(Error::doing("choose a queue"))?;
-            give(socket, bytes)?;
+/// [`Error::NoRoom`], that there are fewer octets, or what else the kernel says.
+pub fn fill(
+    socket: BorrowedFd<'_>,
+    snapshot: &Snapshot,
+    octets: &mut impl Read,
+) -> Result<(), Error> {
+    let queues =
+        [(Queue::Receive, snapshot.unread_bytes), (Queue::Send, snapshot.unacknowledged_bytes)];
+    let mut piece = Vec::new();
+    for (queue, count) in queues.into_iter().filter(|(_, count)| *count > 0) {
+        set_queue(socket, queue).map_err(Error::doing("choose a queue"))?;
+        let mut left = count as usize;
+        while left > 0 {
+            piece.resize(left.min(OFFER_BYTES), 0);
+            octets
+                .read_exact(&mut piece)
+                .map_err(Error::doing("read what was not read or acknowledged"))?;
+            give(socket, &piece)?;
+            left -= piece.len();
         }
     }
     set_queue(socket, Queue::None).map_err(Error::doing("leave the queues"))
 }
 
 /// Sends what was not sent, on the socket that [`crate::start`] has let go, and what ends behind it; from here
-/// on it is a socket like any other.
+/// on it is a socket like any other. That takes no privilege.
 ///
 /// # Errors
 ///
 /// [`Error::NoRoom`], or what else the kernel says.
 pub fn send_rest(socket: BorrowedFd<'_>, detached: &Detached) -> Result<(), Error> {
-    let sent = give_rest(socket, detached);
-    // Whoever waits for that goes on, whatever has become of it.
-    set_unfinished(socket, false).map_err(Error::doing("mark it"))?;
-    sent
-}
-
-fn give_rest(socket: BorrowedFd<'_>, detached: &Detached) -> Result<(), Error> {
     give(socket, detached.unsent())?;
     let one = &detached.snapshot;
     let ends = matches!(one.state, SnapshotState::FinWait1 | SnapshotState::LastAck);

@@ -1,19 +1,19 @@
 //! A live TCP connection of the user-space stack becomes one of the kernel's: `Stack::detach` gives it away,
 //! and a socket in the kernel's repair mode takes it. The peer notices nothing.
 //!
-//! Only part of that is a privilege, so that the octets need not pass through whoever has it:
-//!
 //! | step | who | what |
 //! |---|---|---|
 //! | [`open`] | CAP_NET_ADMIN | a socket in repair mode with the ends, numbers and options of the connection |
-//! | [`fill`] | anybody with the socket | what was not read and what is not acknowledged, into its queues |
+//! | [`fill`] | who has made it | what was not read and what is not acknowledged, into its queues |
 //! | | CAP_NET_ADMIN | from here on its segments have to come to the kernel |
 //! | [`start`] | CAP_NET_ADMIN, CAP_NET_RAW for what is half closed | windows, ends, and out of repair mode: it lives |
 //! | [`send_rest`] | anybody with the socket | what was not sent yet, and the end that belongs behind it |
 //! | [`bring`] | CAP_NET_RAW | what the peer has said meanwhile to who had the connection before |
 //!
 //! [`to_kernel`] does all of it. Nothing waits for the network, and what fails leaves no trace: a socket in
-//! repair mode that is closed says nothing to anybody.
+//! repair mode that is closed says nothing to anybody. Up to [`start`] the socket is for nobody without the privilege
+//! ([`open`] says why), so the octets of its queues pass through whoever has it: [`queued`] keeps them in memory that can be
+//! passed on.
 //!
 //! Traps, which CRIU's libsoccr has found before:
 //! - the numbers are those of the queues' beginnings, set before connect(2), options after it and before any
@@ -40,6 +40,7 @@ mod error;
 mod fill;
 mod open;
 mod options;
+mod queued;
 mod segment;
 mod start;
 
@@ -49,8 +50,8 @@ use uncork_stack::Detached;
 
 pub use error::Error;
 pub use fill::{fill, send_rest};
-pub use open::{Family, open, open_on};
-pub use options::UNFINISHED;
+pub use open::{Family, open};
+pub use queued::{octets, queued};
 pub use segment::bring;
 pub use start::start;
 
@@ -62,7 +63,8 @@ pub use start::start;
 /// [`Error`] says what is missing.
 pub fn to_kernel(detached: &Detached, family: Family) -> Result<OwnedFd, Error> {
     let socket = open(&detached.snapshot, family)?;
-    fill(socket.as_fd(), detached)?;
+    let octets = [detached.unread(), detached.unacknowledged()].concat();
+    fill(socket.as_fd(), &detached.snapshot, &mut &octets[..])?;
     start(socket.as_fd(), &detached.snapshot)?;
     send_rest(socket.as_fd(), detached)?;
     Ok(socket)

@@ -5,15 +5,13 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, getsockname, setsockopt,
-    socket, sockopt,
+    AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt,
 };
 use uncork_stack::Snapshot;
 
 use crate::error::Error;
 use crate::options::{
-    Agreed, Queue, connect_at_once, set_agreed, set_queue, set_repair, set_segment, set_sequence,
-    set_timestamp,
+    Agreed, Queue, set_agreed, set_queue, set_repair, set_segment, set_sequence, set_timestamp,
 };
 
 /// What a buffer has beside its octets, at least.
@@ -34,6 +32,10 @@ pub enum Family {
 /// Makes a socket in repair mode for the connection, in the network namespace of this thread. Its queues are
 /// empty; see [`crate::fill`].
 ///
+/// Nobody without the privilege may have this socket before [`crate::start`], nor be given one that was in repair mode and is
+/// not connected: who has one disconnects it, binds it where somebody else listens, and listens there himself
+/// (`SK_FORCE_REUSE`). So there is no way to do the same with a socket that is somebody's.
+///
 /// # Errors
 ///
 /// [`Error::Privilege`] without CAP_NET_ADMIN; [`Error::Ends`] if the kernel has such a connection itself, or not
@@ -45,34 +47,24 @@ pub fn open(snapshot: &Snapshot, family: Family) -> Result<OwnedFd, Error> {
     };
     let opened = socket(domain, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)
         .map_err(|error| Error::doing("open a socket")(error.into()))?;
-    open_on(opened.as_fd(), snapshot, family)?;
+    prepare(opened.as_fd(), snapshot, family)?;
     Ok(opened)
 }
 
-/// The same with a socket that is there, of that family, without a connection: new, or bound to the
-/// connection's local end. Whoever else has it, a child of fork, say, has the connection then.
-///
-/// # Errors
-///
-/// As [`open`].
-pub fn open_on(fd: BorrowedFd<'_>, snapshot: &Snapshot, family: Family) -> Result<(), Error> {
+fn prepare(fd: BorrowedFd<'_>, snapshot: &Snapshot, family: Family) -> Result<(), Error> {
     let (local, remote) = match family {
         Family::OfAddress => (snapshot.local, snapshot.remote),
         Family::Inet6 => (mapped(snapshot.local), mapped(snapshot.remote)),
     };
+    if domain_differs(family, snapshot) {
+        // Whatever net.ipv6.bindv6only says of new ones.
+        setsockopt(&fd, sockopt::Ipv6V6Only, &false)
+            .map_err(|error| Error::doing("let IPv4 come to it")(error.into()))?;
+    }
     set_repair(fd, true).map_err(|error| match error.raw_os_error() {
         Some(code) if code == Errno::EPERM as i32 => Error::Privilege,
         _ => Error::doing("begin to repair a socket")(error),
     })?;
-    // Whoever else has it is not to keep what that mode permits.
-    restore(fd, snapshot, (local, remote)).inspect_err(|_| _ = set_repair(fd, false))
-}
-
-fn restore(
-    fd: BorrowedFd<'_>,
-    snapshot: &Snapshot,
-    (local, remote): (SocketAddr, SocketAddr),
-) -> Result<(), Error> {
     make_room(fd, snapshot)?;
     let numbers = [(Queue::Receive, snapshot.receive_first), (Queue::Send, snapshot.send_first)];
     for (queue, first) in numbers {
@@ -87,10 +79,7 @@ fn restore(
     };
     let segment = snapshot.segment_bytes.clamp(SEGMENT_BYTES.0, SEGMENT_BYTES.1);
     set_segment(fd, Some(segment)).map_err(Error::doing("set the size of segments"))?;
-    if !is_bound(fd, local) {
-        bind(fd.as_raw_fd(), &SockaddrStorage::from(local)).map_err(ends)?;
-    }
-    connect_at_once(fd);
+    bind(fd.as_raw_fd(), &SockaddrStorage::from(local)).map_err(ends)?;
     connect(fd.as_raw_fd(), &SockaddrStorage::from(remote)).map_err(ends)?;
     set_segment(fd, None).map_err(Error::doing("set the size of segments"))?;
     set_agreed(fd, &agreed(snapshot)).map_err(Error::doing("set what the SYNs have agreed on"))?;
@@ -102,14 +91,9 @@ fn restore(
     set_queue(fd, Queue::None).map_err(Error::doing("leave the queues"))
 }
 
-/// A port is given once.
-fn is_bound(fd: BorrowedFd<'_>, to: SocketAddr) -> bool {
-    let name = getsockname::<SockaddrStorage>(fd.as_raw_fd()).ok();
-    let port = name.and_then(|name| {
-        let v4 = name.as_sockaddr_in().map(|name| name.port());
-        v4.or_else(|| name.as_sockaddr_in6().map(|name| name.port()))
-    });
-    port == Some(to.port())
+/// Whether it is of IPv6 and its ends are not.
+fn domain_differs(family: Family, snapshot: &Snapshot) -> bool {
+    family == Family::Inet6 && snapshot.local.is_ipv4()
 }
 
 /// What the SYNs have agreed on. Without shifts the kernel would scale by what it had wanted to say itself.

@@ -17,7 +17,6 @@ const TCP_QUEUE_SEQ: c_int = 21;
 const TCP_REPAIR_OPTIONS: c_int = 22;
 const TCP_TIMESTAMP: c_int = 24;
 const TCP_REPAIR_WINDOW: c_int = 29;
-const TCP_FASTOPEN_CONNECT: c_int = 30;
 const SO_BUF_LOCK: c_int = 72;
 
 /// Which queue what follows is about.
@@ -71,12 +70,6 @@ pub(crate) fn allow_reuse(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, &[1])
 }
 
-/// Without TCP_FASTOPEN_CONNECT, which a program may have set of a socket that is there: connect(2) would leave everything
-/// to the first data. Where the host permits none, there is nothing to be undone.
-pub(crate) fn connect_at_once(socket: BorrowedFd<'_>) {
-    let _ = set(socket, libc::IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &[0]);
-}
-
 pub(crate) fn set_queue(socket: BorrowedFd<'_>, queue: Queue) -> io::Result<()> {
     set(socket, libc::IPPROTO_TCP, TCP_REPAIR_QUEUE, &[queue as u32])
 }
@@ -110,14 +103,6 @@ pub(crate) fn set_window(socket: BorrowedFd<'_>, window: Window) -> io::Result<(
 /// The kernel may choose the sizes of its buffers again (Linux 5.14).
 pub(crate) fn unlock_buffers(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, SO_BUF_LOCK, &[0])
-}
-
-/// The option that says of a socket that what it is to send is not all in its queue yet. TCP knows nothing to do with it, and who
-/// has the descriptor can read it, too: a child of fork waits for its end. Whoever has set it himself reads 0 then.
-pub const UNFINISHED: c_int = libc::SO_BROADCAST;
-
-pub(crate) fn set_unfinished(socket: BorrowedFd<'_>, is: bool) -> io::Result<()> {
-    set(socket, libc::SOL_SOCKET, UNFINISHED, &[u32::from(is)])
 }
 
 /// The state that the kernel has it in (`tcpi_state`, net/tcp_states.h).

@@ -11,10 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use common::{LONG, NOBODY, Ours, PORT, pattern};
-use nix::sys::socket::getsockopt;
-use nix::sys::socket::sockopt::Broadcast;
 use nix::unistd::{setresgid, setresuid};
-use uncork_handover::{Family, fill, open, send_rest, start, to_kernel};
+use uncork_handover::{Family, fill, octets, open, queued, send_rest, start, to_kernel};
 use uncork_netns::testing::is_skipped;
 use uncork_sockdiag::{Name, SockDiag, TcpInfo};
 use uncork_stack::{Detached, Info, Snapshot, SnapshotState, SocketId};
@@ -124,7 +122,11 @@ fn hand_over(ours: &mut Ours, socket: SocketId, family: Family) -> (Detached, Tc
     let owned = ours.owned.clone();
     let kernel = ours.within(move || {
         let socket = open(&whole.snapshot, family)?;
-        fill(socket.as_fd(), &whole)?;
+        // As it comes to who fills them in: in memory that its program has.
+        match queued(&whole)? {
+            Some(memory) => fill(socket.as_fd(), &whole.snapshot, &mut octets(memory.as_fd())?)?,
+            None => fill(socket.as_fd(), &whole.snapshot, &mut std::io::empty())?,
+        }
         owned.give_back(&whole.snapshot);
         start(socket.as_fd(), &whole.snapshot)?;
         send_rest(socket.as_fd(), &whole)?;
@@ -328,9 +330,9 @@ fn the_window_is_said_with_the_shift_that_was_agreed_on() {
 
 /// This program again, as a process that has the socket and no privilege.
 #[test]
-fn the_octets_need_no_privilege() {
-    const TEST: &str = "the_octets_need_no_privilege";
-    const CHILD: &str = "UNCORK_TEST_FILLS";
+fn what_was_not_sent_needs_no_privilege() {
+    const TEST: &str = "what_was_not_sent_needs_no_privilege";
+    const CHILD: &str = "UNCORK_TEST_SENDS";
     const UNREAD: &[u8] = b"what the peer has said";
     const UNSENT: &[u8] = b"what he is told";
     if let Ok(snapshot) = std::env::var(CHILD) {
@@ -339,7 +341,7 @@ fn the_octets_need_no_privilege() {
         setresuid(nobody.into(), nobody.into(), nobody.into()).unwrap();
         let snapshot = serde_json::from_str(&snapshot).unwrap();
         let detached = Detached::new(snapshot, [UNREAD, UNSENT].concat()).unwrap();
-        fill(std::io::stdin().as_fd(), &detached).unwrap();
+        send_rest(std::io::stdin().as_fd(), &detached).unwrap();
         assert!(open(&detached.snapshot, Family::OfAddress).is_err(), "it has a privilege");
         return;
     }
@@ -356,6 +358,9 @@ fn the_octets_need_no_privilege() {
     let detached = stack.detach(now, socket).unwrap();
     let snapshot = detached.snapshot.clone();
     let opened = ours.within(move || Ok(open(&snapshot, Family::OfAddress)?));
+    fill(opened.as_fd(), &detached.snapshot, &mut &UNREAD[..]).unwrap();
+    ours.owned.give_back(&detached.snapshot);
+    start(opened.as_fd(), &detached.snapshot).unwrap();
     let child = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", TEST])
         .env(CHILD, serde_json::to_string(&detached.snapshot).unwrap())
@@ -363,12 +368,6 @@ fn the_octets_need_no_privilege() {
         .output()
         .unwrap();
     assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
-    ours.owned.give_back(&detached.snapshot);
-    start(opened.as_fd(), &detached.snapshot).unwrap();
-    // Who has the socket, too, does not write before what was written first.
-    assert!(getsockopt(&opened, Broadcast).unwrap());
-    send_rest(opened.as_fd(), &detached).unwrap();
-    assert!(!getsockopt(&opened, Broadcast).unwrap());
     let mut kernel = TcpStream::from(opened);
     for (reader, said) in [(&mut kernel, UNREAD), (&mut stream, UNSENT)] {
         reader.set_read_timeout(Some(LONG)).unwrap();
@@ -390,4 +389,14 @@ fn what_the_kernel_has_already_is_refused() {
     assert!(error.to_string().starts_with("the kernel cannot have a connection from"), "{error}");
     kernel.set_nonblocking(true).unwrap();
     assert_eq!((&kernel).read(&mut [0; 9]).unwrap_err().kind(), ErrorKind::WouldBlock);
+}
+
+#[test]
+fn only_memory_is_read_that_is_passed_on() {
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let file = std::fs::File::open("/proc/self/status").unwrap();
+    let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
+    for passed in [reader.as_fd(), file.as_fd(), socket.as_fd()] {
+        assert!(octets(passed).is_err_and(|error| error.kind() == ErrorKind::InvalidInput));
+    }
 }

@@ -2,16 +2,17 @@
 //!
 //! What the stack cannot do for a program the kernel can: a connection that is passed on to another process,
 //! spliced, taken along by exec, or watched over by an option that only the kernel has. So it becomes the
-//! kernel's then (TCP_REPAIR), in the socket that is behind its descriptor, and nobody notices.
+//! kernel's then (TCP_REPAIR), in a socket that comes behind its descriptor, and nobody notices. It is a new one, which was never
+//! the program's before it was connected: who has one in repair mode may do what others may not.
 //!
 //! Fork is the same, but later: parent and child have the descriptor, and which of them goes on with the
 //! connection shows only when one closes it or the other uses it. Before fork each connection gets a
-//! socket of its own behind its descriptor, which both have; a parent that closes its descriptor then puts the
-//! connection there, and so does one whose child asks for it.
+//! socket of its own behind its descriptor, and a mailbox, which both have; a parent that closes its descriptor then leaves the
+//! connection there, and so does one whose child asks for it. The child puts it behind its descriptor itself.
 
 use std::cell::Cell;
 use std::io;
-use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, RawFd};
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::time::Duration;
@@ -158,7 +159,13 @@ impl<O: Outside> Sockets<O> {
     /// ([`Sockets::ask_keeper`]).
     pub fn before_vfork(&self) {
         self.share_listeners();
-        let some = self.with_all(|world| world.give_each_its_own(&self.outside, |_| {}));
+        let some = self.with_all(|world| {
+            let some = world.give_each_its_own(&self.outside, |_| {});
+            if some && world.vfork_mailbox.is_none() {
+                world.vfork_mailbox = self.outside.mailbox().ok();
+            }
+            some
+        });
         if some.contains(&true) {
             self.all().for_each(|part| self.keeper_must_expect(part));
         }
@@ -192,6 +199,22 @@ impl<O: Outside> Sockets<O> {
     pub fn is_asked_for(&self, fd: RawFd) -> bool {
         let asked = |world: &mut World| world.asked_by_children.iter().any(|&(one, _)| one == fd);
         self.with(self.at(fd), asked) == Some(true)
+    }
+
+    /// Where the keeper leaves what it has made the kernel's, in a child of vfork.
+    #[must_use]
+    pub fn vfork_mailbox(&self, fd: RawFd) -> Option<RawFd> {
+        self.with(self.at(fd), |world| world.vfork_mailbox.as_ref().map(|it| it.as_raw_fd()))?
+    }
+
+    /// In a child of fork: where its parent leaves the connection of `fd`.
+    #[must_use]
+    pub fn mailbox(&self, fd: RawFd) -> Option<RawFd> {
+        let found = self.call(fd, |world| {
+            let (_, socket) = world.table.find(fd)?;
+            Ok(socket.mailbox.as_ref().map(|mailbox| mailbox.as_raw_fd()))
+        });
+        found.ok()?
     }
 
     /// Who has asked waits no more.
@@ -282,8 +305,14 @@ impl<O: Outside> Sockets<O> {
     /// What a child has asked for, done by whoever has it.
     pub fn answer_children(&self) {
         self.with_all(|world| {
-            while let Some((slot, why)) = world.next_request() {
-                if let Ok(handed) = world.hand_over(&self.outside, slot, why) {
+            while let Some((slot, why, asked_for)) = world.next_request() {
+                let handed = world.hand_over(&self.outside, slot, why);
+                if let Some((fd, mailbox)) = asked_for.zip(world.vfork_mailbox.as_ref()) {
+                    // Its descriptors are its own.
+                    let connection = handed.as_ref().ok().map(|_| fd);
+                    self.outside.leave(mailbox.as_fd(), fd, connection);
+                }
+                if let Ok(handed) = handed {
                     self.outside.settle(&handed);
                 }
             }
@@ -324,8 +353,8 @@ impl World {
         self.table.descriptors_where(|kind| matches!(kind, Kind::Connection { .. }))
     }
 
-    /// The next of the connections that children ask for.
-    fn next_request(&mut self) -> Option<(Slot, &'static str)> {
+    /// The next of the connections that children ask for, with the descriptor by which one of vfork does.
+    fn next_request(&mut self) -> Option<(Slot, &'static str, Option<RawFd>)> {
         for at in (0..self.asked_by_children.len()).rev() {
             let (fd, why) = self.asked_by_children[at];
             let slot = self.table.slot(fd);
@@ -334,7 +363,7 @@ impl World {
             }
             self.asked_by_children.remove(at);
             if let Ok(slot) = slot {
-                return Some((slot, why));
+                return Some((slot, why, Some(fd)));
             }
         }
         self.asked_early.extend(self.requests.iter().flat_map(Requests::all));
@@ -346,7 +375,7 @@ impl World {
             }
             self.asked_early.remove(at);
             if let Some(slot) = slot {
-                return Some((slot, "a child of fork goes on with it"));
+                return Some((slot, "a child of fork goes on with it", None));
             }
         }
         None
@@ -390,17 +419,29 @@ impl World {
         let first = *fds.first().ok_or(Errno::EBADF)?;
         let socket = self.table.get(slot).ok_or(Errno::EBADF)?;
         let (place, ipv6) = (socket.place().ok_or(Errno::EINVAL)?, socket.ipv6);
-        if socket.stand_in {
+        let stands = socket.stand_in;
+        if stands {
+            // Should the kernel not take it, no other one is meant by what is done with these.
             outside.give_own(&fds, ipv6)?;
             socket.stand_in = false;
         }
+        outside.has_room()?;
         let (link, now) = self.link(place)?;
         let detached = link.stack().detach(now, place.id).ok_or(Errno::EINVAL)?;
+        outside.begin(first);
         link.unbind(place.id);
         // Whoever waits for it goes on with the kernel's, when this is done.
         self.note(slot);
         // The list of connections is kept by what the stack tells in a turn.
-        let taken = self.host.hand_over(&detached, first, ipv6);
+        let taken = self.host.to_kernel(&detached, ipv6, &[]).map_err(|_| Errno::ECONNABORTED);
+        if let Some(mailbox) = self.table.get(slot).and_then(|socket| socket.mailbox.as_ref()) {
+            let connection = taken.as_ref().ok().map(|connection| connection.as_raw_fd());
+            outside.leave(mailbox.as_fd(), first, connection);
+        }
+        let taken = taken.and_then(|connection| outside.put(&fds, connection, stands));
+        if taken.is_err() {
+            outside.lose(&fds);
+        }
         let mut gone = None;
         for &fd in &fds {
             gone = self.table.unbind(fd).or(gone);
@@ -409,7 +450,7 @@ impl World {
         let (_, socket) = gone.ok_or(Errno::EBADF)?;
         self.sets.forget_socket(&socket);
         self.bring_caught(place.link, &detached, first);
-        taken.map_err(|_| Errno::ECONNABORTED)?;
+        taken?;
         Ok(HandedOver::new(fds, &socket, Some(why.to_owned())))
     }
 
@@ -435,11 +476,16 @@ impl World {
         Ok(())
     }
 
-    /// fork(2) is about to happen: each connection gets a socket of its own behind its descriptors, for whoever
-    /// will go on with it.
+    /// fork(2) is about to happen: each connection gets a socket of its own behind its descriptors, and a mailbox, for whoever
+    /// will go on with it. What gets none its child will not have.
     pub(crate) fn share_with_child(&mut self, outside: &impl Outside) {
         self.share_listeners();
-        let has_some = self.give_each_its_own(outside, |socket| socket.forked = true);
+        let has_some = self.give_each_its_own(outside, |socket| {
+            if socket.mailbox.is_none() {
+                socket.mailbox = outside.mailbox().ok();
+            }
+            socket.forked |= socket.mailbox.is_some();
+        });
         if has_some && self.requests.is_none() {
             self.requests = Requests::new().ok();
         }
@@ -473,6 +519,9 @@ impl World {
                 socket.watches.clear();
             }
             let forked = std::mem::take(&mut socket.forked);
+            if !forked && socket.is_connection() {
+                socket.mailbox = None;
+            }
             match &mut socket.kind {
                 Kind::Listener(listener) => {
                     listener.on.clear();

@@ -135,8 +135,8 @@ pub trait Host: Send {
     /// Why it is lost.
     fn pass_on(&mut self, local: SocketAddr, waiting: OwnedFd) -> Result<(), Reason>;
 
-    /// A connection that was the stack's and that nobody has accepted becomes the kernel's, with what it has from its listener,
-    /// which is of IPv6 if `inet6`.
+    /// A connection that was the stack's becomes the kernel's, in a new socket, which is of IPv6 if `inet6`, and has these
+    /// settings.
     ///
     /// # Errors
     ///
@@ -217,14 +217,6 @@ pub trait Host: Send {
 
     /// It is the kernel's again.
     fn disown_connection(&mut self, local: SocketAddr, remote: SocketAddr);
-
-    /// A connection that was the stack's becomes the kernel's, in the kernel's socket behind `fd`, which is of IPv6
-    /// if `inet6`.
-    ///
-    /// # Errors
-    ///
-    /// Why the kernel has not taken it.
-    fn hand_over(&mut self, detached: &Detached, fd: RawFd, inet6: bool) -> Result<(), Reason>;
 
     /// A segment of the peer's that the stack has got when `fd` had become the kernel's already, with the ends that it has: the
     /// kernel is to have it, too. If it cannot, the peer sends it again.

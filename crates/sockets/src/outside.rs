@@ -1,6 +1,6 @@
 //! What is asked of the process around it: waiting, as the program's own libc waits, and a thread.
 
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -135,6 +135,38 @@ pub trait Outside: Sync {
     ///
     /// EMFILE and its kin.
     fn give_own(&self, fds: &[RawFd], ipv6: bool) -> Result<(), Errno>;
+
+    /// Whether there is a descriptor left for what comes from the privileged half.
+    ///
+    /// # Errors
+    ///
+    /// EMFILE and its kin.
+    fn has_room(&self) -> Result<(), Errno>;
+
+    /// The connection of `fd` is about to become the kernel's: children that have the same socket of the kernel's behind it
+    /// see that.
+    fn begin(&self, fd: RawFd);
+
+    /// Puts a connection of the kernel's behind these descriptors. Their flags stay (FD_CLOEXEC), and so do options that the
+    /// kernel alone knows of, unless what was there was one that `stands` for all.
+    ///
+    /// # Errors
+    ///
+    /// EBADF: the first is closed.
+    fn put(&self, fds: &[RawFd], connection: OwnedFd, stands: bool) -> Result<(), Errno>;
+
+    /// The kernel has not taken the connection of these descriptors: calls go to what is behind them.
+    fn lose(&self, fds: &[RawFd]);
+
+    /// A place where a connection of the kernel's can be left to children ([`Outside::leave`]).
+    ///
+    /// # Errors
+    ///
+    /// EMFILE and its kin, or that so many descriptors are not to be taken from the program.
+    fn mailbox(&self) -> Result<OwnedFd, Errno>;
+
+    /// Leaves it there for whoever has that, too: a connection that stands behind a child's `fd`, or none, as it is lost.
+    fn leave(&self, mailbox: BorrowedFd<'_>, fd: RawFd, connection: Option<RawFd>);
 
     /// Runs [`crate::Sockets::keep`] in a thread of its own that gets none of the program's signals.
     fn start_keeper(&self, part: Part) -> bool;

@@ -92,6 +92,8 @@ pub(crate) struct Socket {
     pub(crate) stand_in: bool,
     /// A child of fork has it, too.
     pub(crate) forked: bool,
+    /// Where children of fork find it when it is the kernel's; a child has that of its parent's.
+    pub(crate) mailbox: Option<OwnedFd>,
     pub(crate) ipv6: bool,
     /// IPV6_V6ONLY.
     pub(crate) v6_only: bool,
@@ -110,6 +112,7 @@ impl Socket {
             is_opened: false,
             stand_in: false,
             forked: false,
+            mailbox: None,
             ipv6,
             v6_only: false,
             asked,

@@ -98,9 +98,6 @@ impl Host for Post {
         true
     }
     fn disown_connection(&mut self, _: SocketAddr, _: SocketAddr) {}
-    fn hand_over(&mut self, _: &Detached, _: RawFd, _: bool) -> Result<(), Reason> {
-        Ok(())
-    }
     fn bring(&mut self, _: (SocketAddr, SocketAddr), _: RawFd, _: &[u8]) {}
     fn let_go(&mut self, _: &Detached) -> Result<(), Reason> {
         Ok(())

@@ -113,6 +113,8 @@ pub(crate) struct World {
     /// Where children ask for connections, once there may be some who want to.
     /// Connections that a child of vfork wants to be the kernel's, and why.
     pub(crate) asked_by_children: Vec<(RawFd, &'static str)>,
+    /// Where they find it.
+    pub(crate) vfork_mailbox: Option<OwnedFd>,
     pub(crate) requests: Option<Requests>,
     /// And those that they have asked for whose handshake is not over.
     pub(crate) asked_early: Vec<Place>,
@@ -193,6 +195,7 @@ impl World {
             ports: Ports::default(),
             leaving: Vec::new(),
             asked_by_children: Vec::new(),
+            vfork_mailbox: None,
             requests: None,
             asked_early: Vec::new(),
             told: Vec::new(),
@@ -490,7 +493,9 @@ impl World {
         all.extend(self.ways.iter().flat_map(Neighbours::descriptors));
         all.extend(self.requests.iter().flat_map(Requests::descriptors));
         all.extend(self.tick.as_ref().map(|tick| tick.fd()));
+        all.extend(self.vfork_mailbox.as_ref().map(|mailbox| mailbox.as_raw_fd()));
         for (_, socket) in self.table.iter() {
+            all.extend(socket.mailbox.as_ref().map(|mailbox| mailbox.as_raw_fd()));
             if let Kind::Listener(listener) = &socket.kind {
                 all.extend(listener.passed.iter().map(|(_, connection)| connection.as_raw_fd()));
             }

@@ -49,7 +49,7 @@ impl Guard {
     pub(super) fn may_ask(&self, at: usize, request: &Request) -> Result<(), String> {
         use Request::{
             Attach, Bring, Disown, DisownConnection, FastOpenKeys, Give, Open, Others, Over, Own,
-            OwnConnection, PassOn, Ports, Release, Repair, Settle,
+            OwnConnection, PassOn, Ports, Settle, TakeOver,
         };
         let (may, why) = match self.session(at)?.role {
             Role::Program if !self.has_instances() => (
@@ -66,8 +66,7 @@ impl Guard {
                     Open { .. }
                         | DisownConnection { .. }
                         | Over { .. }
-                        | Repair { .. }
-                        | Release { .. }
+                        | TakeOver { .. }
                         | Give { .. }
                 ),
                 "that is for programs, not for an instance",
@@ -84,8 +83,7 @@ impl Guard {
                         | Settle
                         | Others { .. }
                         | PassOn { .. }
-                        | Repair { .. }
-                        | Release { .. }
+                        | TakeOver { .. }
                         | Bring { .. }
                 ),
                 "that is for the instance to which the process is attached",

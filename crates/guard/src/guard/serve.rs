@@ -8,8 +8,8 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 use uncork_bpf::owned::Engine;
 use uncork_guardian::{Octets, Reply, Request, VERSION, table};
-use uncork_handover::{self as handover, Family};
-use uncork_stack::{FastOpenKeys, Snapshot};
+use uncork_handover as handover;
+use uncork_stack::FastOpenKeys;
 
 use super::passing::UNASKED;
 use super::{Guard, SLOTS_AT_LEAST, parting, sessions};
@@ -96,10 +96,15 @@ impl Guard {
                 let done = self.fast_open_keys(at).map(|keys| (Reply::FastOpenKeys { keys }, None));
                 return self.conclude(at, question.id, done);
             }
-            Request::Repair { snapshot, inet6 } => {
-                self.repair(at, &snapshot, inet6, descriptor.as_ref())
+            Request::TakeOver { snapshot, inet6 } => {
+                return match self.take_over(at, &snapshot, inet6, descriptor.as_ref()) {
+                    // Who has it can make its end last.
+                    Ok(socket) => {
+                        self.peers[at].answer(question.id, Reply::Taken, Some(socket.as_fd()))
+                    }
+                    Err(why) => self.conclude(at, question.id, Err(why)),
+                };
             }
-            Request::Release { snapshot } => self.release(at, &snapshot, descriptor.as_ref()),
             Request::Bring { local, remote, ref segment } => {
                 self.bring((plain(local), plain(remote)), segment, descriptor)
             }
@@ -511,36 +516,6 @@ impl Guard {
         Err(format!("no connection from {} to {} was owned", ends.0, ends.1))
     }
 
-    /// A connection of this peer's is about to be the kernel's.
-    fn repair(
-        &self,
-        at: usize,
-        snapshot: &Snapshot,
-        inet6: bool,
-        socket: Option<&ClosedApart>,
-    ) -> Result<(), String> {
-        let socket = self.taker(at, snapshot, socket)?;
-        let family = if inet6 { Family::Inet6 } else { Family::OfAddress };
-        handover::open_on(socket.as_fd(), snapshot, family).map_err(|error| error.to_string())
-    }
-
-    /// Its queues are filled.
-    fn release(
-        &mut self,
-        at: usize,
-        snapshot: &Snapshot,
-        socket: Option<&ClosedApart>,
-    ) -> Result<(), String> {
-        let socket = self.taker(at, snapshot, socket)?;
-        let ends = (plain(snapshot.local), plain(snapshot.remote));
-        self.steering.give_back(ends)?;
-        if let Some(instance) = self.instance_of(at)? {
-            self.session_mut(instance)?.gave_away(&ends);
-        }
-        self.session_mut(at)?.gave_away(&ends);
-        handover::start(socket.as_fd(), snapshot).map_err(|error| error.to_string())
-    }
-
     /// A segment that came to the stack while the kernel has taken the connection over.
     fn bring(
         &self,
@@ -554,20 +529,6 @@ impl Guard {
         // Whoever has it may hear there what he likes.
         proof::that_it_is_between(socket, self.listener.as_fd(), (local, remote))?;
         handover::bring(local, remote, segment.as_slice()).map_err(|error| error.to_string())
-    }
-
-    /// The socket that is to take a connection, if that is one of this peer's.
-    fn taker<'a>(
-        &self,
-        at: usize,
-        snapshot: &Snapshot,
-        socket: Option<&'a ClosedApart>,
-    ) -> Result<&'a ClosedApart, String> {
-        let ends = (plain(snapshot.local), plain(snapshot.remote));
-        if !self.steering.is_its(self.session(at)?, &ends) {
-            return Err(format!("no connection from {} to {} was owned", ends.0, ends.1));
-        }
-        proof::that_it_may_take(socket, self.listener.as_fd())
     }
 
     pub(super) fn session(&self, at: usize) -> Result<&Session, String> {

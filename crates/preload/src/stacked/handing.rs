@@ -9,14 +9,14 @@ use uncork_sockets::{HandedOver, Setting, Watched};
 
 use super::calls::is_unconnected;
 use super::heritage::gives_duplicate;
-use super::{SOCKETS, calls, chosen, disarmed, is_on, places, state_of};
+use super::{SOCKETS, behind, calls, chosen, disarmed, is_on, places, state_of};
 use crate::POSIX;
 use crate::raw::raw;
 
 /// How long a child waits for its parent to let a connection go, at most, and how often it looks. One that has begun to is
 /// waited for as long as it may wait itself, and a little longer.
 const PATIENCE: Duration = Duration::from_secs(2);
-const PATIENCE_BEGUN: Duration = PATIENCE.saturating_mul(2 * uncork_guardian::INSISTENCE + 1);
+const PATIENCE_BEGUN: Duration = PATIENCE.saturating_mul(uncork_guardian::INSISTENCE + 1);
 const BETWEEN_LOOKS: Duration = Duration::from_micros(20);
 
 /// Makes the connection of a descriptor the kernel's, and says why.
@@ -112,9 +112,15 @@ pub(super) fn give_by_keeper(fds: &[c_int]) {
     while asked.iter().any(|fd| SOCKETS.is_asked_for(*fd)) {
         if crate::linux::now().since(begin) >= PATIENCE {
             asked.iter().for_each(|fd| SOCKETS.ask_no_more(*fd));
-            return;
+            break;
         }
         pause();
+    }
+    for fd in asked {
+        // The keeper has put it behind its own descriptor only, of which this one is a copy.
+        if let Some(mailbox) = SOCKETS.vfork_mailbox(fd) {
+            behind::take_own(fd, mailbox);
+        }
     }
 }
 
@@ -128,14 +134,13 @@ pub(crate) fn claim_if_parents(fd: c_int) {
 
 #[cold]
 fn claim(fd: c_int) {
+    let mailbox = SOCKETS.mailbox(fd);
+    let take = || mailbox.and_then(|mailbox| behind::take_left(fd, mailbox)).is_some();
     let asked = SOCKETS.claim(fd);
     let begin = crate::linux::now();
-    while asked.is_ok() {
-        let patience = match stage_of(fd) {
-            Stage::NotBegun => PATIENCE,
-            Stage::Begun => PATIENCE_BEGUN,
-            Stage::Live => break,
-        };
+    // Who cannot be asked any more may have left it before.
+    while !take() && asked.is_ok() {
+        let patience = if behind::has_begun(fd) { PATIENCE_BEGUN } else { PATIENCE };
         if crate::linux::now().since(begin) >= patience {
             break;
         }
@@ -152,49 +157,4 @@ fn pause() {
     let pause = crate::linux::timespec(BETWEEN_LOOKS);
     // SAFETY: a time that lives as long as the call.
     let _ = unsafe { raw!(SYS_nanosleep, &raw const pause, 0) };
-}
-
-/// How far a socket of the kernel's is on its way to a connection of the stack's.
-enum Stage {
-    NotBegun,
-    Begun,
-    /// It has it, and all that was written to it before.
-    Live,
-}
-
-fn stage_of(fd: c_int) -> Stage {
-    let mut name = [0_u8; size_of::<libc::sockaddr_storage>()];
-    let mut len = name.len() as libc::socklen_t;
-    /// linux/tcp.h
-    const TCP_REPAIR: c_int = 19;
-    // Asked first: what has ends and is finished then has begun to be filled before.
-    // SAFETY: the kernel writes at most the length given.
-    let is_connected = unsafe { raw!(SYS_getpeername, fd, name.as_mut_ptr(), &raw mut len) }
-        .is_ok()
-        || was_reset(fd);
-    let is_finished = is_off(fd, libc::SOL_TCP, TCP_REPAIR)
-        && is_off(fd, libc::SOL_SOCKET, uncork_handover::UNFINISHED);
-    match (is_finished, is_connected) {
-        (false, _) => Stage::Begun,
-        (true, false) => Stage::NotBegun,
-        (true, true) => Stage::Live,
-    }
-}
-
-/// Whether it had a connection, which is over: the kernel names no peer then.
-fn was_reset(fd: c_int) -> bool {
-    let mut one = libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
-    let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a structure and a time that live as long as the call, and no mask.
-    let told = unsafe { raw!(SYS_ppoll, &raw mut one, 1, &raw const at_once, 0, 8) };
-    told.is_ok() && one.revents & libc::POLLRDHUP != 0
-}
-
-fn is_off(fd: c_int, level: c_int, option: c_int) -> bool {
-    let mut value: c_int = 0;
-    let mut len = size_of::<c_int>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most the length given.
-    let told =
-        unsafe { raw!(SYS_getsockopt, fd, level, option, &raw mut value, &raw mut len) }.is_ok();
-    told && value == 0
 }

@@ -110,35 +110,29 @@ impl Guardian {
         }
     }
 
-    /// A socket of the kernel's takes a connection that was the stack's.
-    fn fill(
-        &mut self,
-        detached: &Detached,
-        socket: BorrowedFd<'_>,
-        inet6: bool,
-    ) -> Result<(), Reason> {
-        let filled = self.try_to_fill(detached, socket, inet6);
+    /// The kernel takes a connection that was the stack's, in a socket that the guardian makes: a program's own would have to be in
+    /// the mode in which one binds and listens where another user does.
+    fn take_over(&mut self, detached: &Detached, inet6: bool) -> Result<OwnedFd, Reason> {
+        let taken = self.try_to_take_over(detached, inet6);
         let client = self.client()?;
-        if filled.is_err() && client.attaches() {
+        if taken.is_err() && client.attaches() {
             // The instance knows no more of it. One that the kernel has is not meant.
             let ends = (detached.snapshot.local, detached.snapshot.remote);
             let _ = client.over(&[], &[ends]);
         }
-        filled
+        taken
     }
 
-    fn try_to_fill(
-        &mut self,
-        detached: &Detached,
-        socket: BorrowedFd<'_>,
-        inet6: bool,
-    ) -> Result<(), Reason> {
-        let snapshot = &detached.snapshot;
+    fn try_to_take_over(&mut self, detached: &Detached, inet6: bool) -> Result<OwnedFd, Reason> {
         let client = self.client()?;
-        client.repair(snapshot, socket, inet6).map_err(|error| reason(&error))?;
-        handover::fill(socket, detached).map_err(|error| error.to_string())?;
-        client.release(snapshot, socket).map_err(|error| reason(&error))?;
-        handover::send_rest(socket, detached).map_err(|error| error.to_string())
+        let queued = handover::queued(detached).map_err(|error| error.to_string())?;
+        let taken = client.take_over(&detached.snapshot, queued, inet6);
+        let socket = taken.map_err(|error| reason(&error))?;
+        let sent = handover::send_rest(socket.as_fd(), detached);
+        // Its queue was filled by send(2), by the program's own symbol.
+        POSIX.closing(socket.as_raw_fd(), Call::Close);
+        sent.map_err(|error| error.to_string())?;
+        Ok(socket)
     }
 }
 
@@ -187,8 +181,6 @@ impl Own {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        // What has filled its queues was send(2), by the program's own symbol.
-        POSIX.closing(self.0, Call::Close);
         // SAFETY: no pointers; it is nobody else's.
         let _ = unsafe { raw!(SYS_close, self.0) };
     }
@@ -316,10 +308,9 @@ impl Host for Guardian {
         inet6: bool,
         settings: &[Setting],
     ) -> Result<OwnedFd, Reason> {
-        let new = super::outside::new_socket(inet6).map_err(|error| error.to_string())?;
-        self.fill(detached, new.as_fd(), inet6)?;
-        super::handing::set_all(new.as_raw_fd(), settings);
-        Ok(new)
+        let socket = self.take_over(detached, inet6)?;
+        super::handing::set_all(socket.as_raw_fd(), settings);
+        Ok(socket)
     }
 
     fn next_passed(&mut self) -> Option<(SocketAddr, OwnedFd)> {
@@ -405,20 +396,6 @@ impl Host for Guardian {
         }
     }
 
-    fn hand_over(&mut self, detached: &Detached, fd: RawFd, inet6: bool) -> Result<(), Reason> {
-        // Another thread may close the program's meanwhile, as a server does that has forked.
-        let own = Own::of(fd)?;
-        // SAFETY: it is open for as long as `own` lives.
-        let socket = unsafe { BorrowedFd::borrow_raw(own.0) };
-        let filled = self.fill(detached, socket, inet6);
-        if filled.is_err() {
-            // The program's calls go to the kernel, as they do behind `settle`: not before that, or they would find half a
-            // connection, or wait for one whose program does not want to.
-            super::calls::forget(fd);
-        }
-        filled
-    }
-
     fn bring(&mut self, (local, remote): (SocketAddr, SocketAddr), fd: RawFd, segment: &[u8]) {
         // Another thread may have closed the program's by now. Should the number be another's, the guardian refuses.
         let (Some(client), Ok(own)) = (&mut self.client, Own::of(fd)) else { return };
@@ -429,9 +406,8 @@ impl Host for Guardian {
 
     fn let_go(&mut self, detached: &Detached) -> Result<(), Reason> {
         let inet6 = detached.snapshot.local.is_ipv6();
-        let socket = super::outside::new_socket(inet6).map_err(|error| error.to_string())?;
         // Closed behind this, it is nobody's, and sends on.
-        self.fill(detached, socket.as_fd(), inet6)
+        self.take_over(detached, inet6).map(drop)
     }
 
     fn wakes(&self) -> Option<RawFd> {

@@ -6,6 +6,7 @@
 
 mod accepting;
 mod aliases;
+mod behind;
 mod calls;
 mod cancelling;
 pub(crate) mod chosen;

@@ -4,16 +4,17 @@ use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::{AtomicBool, AtomicUsize};
 use core::time::Duration;
 use std::fs;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::sync::OnceLock;
 
 use libc::c_int;
 use nix::errno::Errno;
+use uncork_guardian::mailbox;
 pub(super) use uncork_high::HIGH;
 use uncork_posix::kernel::state;
 use uncork_sockets::{Accepted, HandedOver, Outside, Part, Tried};
 
-use super::{accepting, cancelling};
+use super::{accepting, behind, cancelling};
 use crate::raw::raw;
 use crate::spin::Quiet;
 use crate::{linux, real, spin};
@@ -231,16 +232,41 @@ impl Outside for Process {
 
     fn give_own(&self, fds: &[RawFd], ipv6: bool) -> Result<(), Errno> {
         let own = new_socket(ipv6)?;
-        let own = own.as_raw_fd();
-        // SAFETY: no pointers.
-        unsafe {
-            let mut result = Ok(());
-            for &fd in fds {
-                let cloexec = if super::calls::closes_on_exec(fd) { libc::O_CLOEXEC } else { 0 };
-                result = result.and(raw!(SYS_dup3, own, fd, cloexec).map(drop).map_err(errno));
-            }
-            result
+        fds.iter().map(|&fd| behind::put(fd, &own)).fold(Ok(()), Result::and)
+    }
+
+    fn has_room(&self) -> Result<(), Errno> {
+        new_socket(false).map(drop)
+    }
+
+    fn begin(&self, fd: RawFd) {
+        behind::mark(fd, true);
+    }
+
+    fn put(&self, fds: &[RawFd], connection: OwnedFd, stands: bool) -> Result<(), Errno> {
+        let first = *fds.first().ok_or(Errno::EBADF)?;
+        if !stands {
+            behind::copy_options(first, connection.as_raw_fd());
         }
+        fds.iter().map(|&fd| behind::put(fd, &connection)).fold(Ok(()), Result::and)
+    }
+
+    fn lose(&self, fds: &[RawFd]) {
+        for &fd in fds {
+            behind::mark(fd, false);
+            super::calls::forget(fd);
+        }
+    }
+
+    fn mailbox(&self) -> Result<OwnedFd, Errno> {
+        behind::mailbox()
+    }
+
+    fn leave(&self, mailbox: BorrowedFd<'_>, fd: RawFd, connection: Option<RawFd>) {
+        // SAFETY: the stack's lock is held, under which nobody closes it.
+        let connection = connection.map(|connection| unsafe { BorrowedFd::borrow_raw(connection) });
+        // Where the kernel does not let it (ETOOMANYREFS), this process has it alone.
+        let _ = mailbox::put(mailbox, fd, connection);
     }
 
     fn accept(&self, listener: RawFd, flags: i32) -> Result<Accepted, Errno> {
