@@ -121,6 +121,14 @@ static void streams_of_duplicates(void)
     far("close 0");
 }
 
+/* As programs do it that want to leave nothing to another one: they ask for nothing, and close every number. */
+static void close_all_but(int kept)
+{
+    for (int fd = STDERR_FILENO + 1; fd < 1024; fd++)
+        if (fd != kept)
+            close(fd);
+}
+
 static void started(void)
 {
     char *const arguments[] = {"sh", "-c", "printf spawned >&9", NULL};
@@ -146,6 +154,15 @@ static void started(void)
     }
     waitpid(child, NULL, 0);
     end("vfork and exec", fd);
+    fd = begin();
+    child = vfork();
+    if (child == 0) {
+        close_all_but(NUMBER);
+        execv("/bin/sh", arguments);
+        _exit(1);
+    }
+    waitpid(child, NULL, 0);
+    end("vfork, all else closed", fd);
     fd = begin();
     child = __vfork();
     if (child == 0) {
@@ -259,6 +276,24 @@ static void left_to_a_child_when_reset(void)
     }
 }
 
+/* A child that has nothing but the connection. */
+static void left_to_a_child_alone(void)
+{
+    int fd = near_accepted(0);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        close_all_but(fd);
+        _exit(write(fd, "hers", 4) != 4);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    printf("left to a child with nothing else: %d, then %s\n", status, result(write(fd, "!", 1)));
+    close(fd);
+    printf("it has %s\n", far("end 0"));
+    far_ok(far("close 0"));
+}
+
 static volatile int handled;
 static void on_alarm(int signal UNUSED) { handled++; }
 
@@ -325,6 +360,7 @@ int main(int count, char **arguments)
     without_a_copy();
     left_to_a_daemon();
     left_to_a_child_when_reset();
+    left_to_a_child_alone();
     partial();
     no_program();
     return 0;

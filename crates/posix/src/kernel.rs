@@ -50,6 +50,8 @@ pub mod state {
     pub const STACK_SET: u8 = 5;
     /// A TCP socket on the stack of the process that this one was forked from.
     pub const STACK_OF_PARENT: u8 = 6;
+    /// One of the library's own, which the program is not to close.
+    pub const OURS: u8 = 7;
 }
 
 /// One bit for each descriptor that may have something held: a hint for the timer, which alone

@@ -139,7 +139,7 @@ impl<K: Kernel> Posix<K> {
     /// thread may get the number.
     pub fn closing(&self, fd: i32, call: Call) {
         let Some(byte) = self.kernel.state(fd) else { return };
-        if byte.load(Relaxed) == state::UNKNOWN || self.is_vfork_child() {
+        if matches!(byte.load(Relaxed), state::UNKNOWN | state::OURS) || self.is_vfork_child() {
             return;
         }
         if let Some(at) = self.find(fd) {
@@ -264,6 +264,7 @@ impl<K: Kernel> Posix<K> {
             // It has a buffer of its own, which nothing ever gets into.
             let flags = at.socket.flags() & !(flag::GATHERS | flag::GATHERED | flag::BACKLOG);
             self.renew(twin, flags | flag::SHARED);
+            twin.socket.cookie.store(at.socket.cookie.load(Relaxed), Relaxed);
             self.ends_with_others(twin);
         }
     }

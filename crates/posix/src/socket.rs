@@ -169,6 +169,8 @@ pub struct Socket {
     pub bursts: AtomicU64,
     /// Writes sent unheld because the rhythm said that they were the last.
     pub predicted: AtomicU64,
+    /// What its program was told of SO_COOKIE before its connection was the kernel's, in another socket; zero if it is this one's.
+    pub cookie: AtomicU64,
     /// Bytes held in the process.
     pub gathered: Biased<Gathered>,
     /// What `--stats` counts beyond the above.
@@ -193,6 +195,7 @@ impl Socket {
         self.bytes.store(0, Relaxed);
         self.bursts.store(0, Relaxed);
         self.predicted.store(0, Relaxed);
+        self.cookie.store(0, Relaxed);
     }
 
     /// Forgets what was gathered under the same number.

@@ -65,6 +65,8 @@ pub struct HandedOver {
     pub watches: Vec<Watched>,
     /// Why the kernel has it; none if nothing had become of it yet.
     pub why: Option<Reason>,
+    /// The number of the kernel's socket that was there before, if it had one of its own: it may have been told to the program.
+    pub cookie: Option<u64>,
 }
 
 impl HandedOver {
@@ -75,6 +77,7 @@ impl HandedOver {
             options: socket.asked.settings().to_vec(),
             watches: socket.watches.iter().map(|watch| watch.told()).collect(),
             why,
+            cookie: None,
         }
     }
 }
@@ -450,8 +453,7 @@ impl World {
         let (_, socket) = gone.ok_or(Errno::EBADF)?;
         self.sets.forget_socket(&socket);
         self.bring_caught(place.link, &detached, first);
-        taken?;
-        Ok(HandedOver::new(fds, &socket, Some(why.to_owned())))
+        Ok(HandedOver { cookie: taken?, ..HandedOver::new(fds, &socket, Some(why.to_owned())) })
     }
 
     /// What was in the device's ring when the kernel got the rest: without it the peer would wait for his timer.

@@ -148,12 +148,13 @@ pub trait Outside: Sync {
     fn begin(&self, fd: RawFd);
 
     /// Puts a connection of the kernel's behind these descriptors. Their flags stay (FD_CLOEXEC), and so do options that the
-    /// kernel alone knows of, unless what was there was one that `stands` for all.
+    /// kernel alone knows of, unless what was there was one that `stands` for all; of such a one of its own this gives the number
+    /// (SO_COOKIE).
     ///
     /// # Errors
     ///
-    /// EBADF: the first is closed.
-    fn put(&self, fds: &[RawFd], connection: OwnedFd, stands: bool) -> Result<(), Errno>;
+    /// EBADF: one of them is closed.
+    fn put(&self, fds: &[RawFd], connection: OwnedFd, stands: bool) -> Result<Option<u64>, Errno>;
 
     /// The kernel has not taken the connection of these descriptors: calls go to what is behind them.
     fn lose(&self, fds: &[RawFd]);

@@ -13,6 +13,10 @@ pub(crate) unsafe extern "C-unwind" fn close_hook(fd: c_int) -> c_int {
     if stacked::is_not_ours(fd) {
         return 0;
     }
+    if !stacked::may_close(fd) {
+        // As the kernel says it of a number that is free.
+        return raw::fail(Errno(libc::EBADF)) as c_int;
+    }
     stacked::closing(fd);
     POSIX.closing(fd, Call::Close);
     // SAFETY: the program's own call.

@@ -84,7 +84,14 @@ pub(crate) unsafe extern "C-unwind" fn getsockopt_hook(
             return result;
         }
         let call = || real::getsockopt()(fd, level, name, value, len);
-        let Some(at) = POSIX.find(fd).filter(|_| option != Opt::Other) else { return call() };
+        let Some(at) = POSIX.find(fd) else { return call() };
+        if option == Opt::Other {
+            let result = call();
+            if result == 0 && (level, name) == (libc::SOL_SOCKET, libc::SO_COOKIE) {
+                stacked::keep_cookie(at.socket, value);
+            }
+            return result;
+        }
         POSIX.getting(at, option);
         let result = call();
         if result == 0

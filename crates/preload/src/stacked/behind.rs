@@ -1,14 +1,17 @@
 //! What is behind a descriptor, as far as the kernel sees, and what comes there when its connection becomes the kernel's.
 
+use core::sync::atomic::Ordering::Relaxed;
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 
 use libc::c_int;
 use nix::errno::Errno;
 use uncork_guardian::mailbox;
 use uncork_high::high;
+use uncork_posix::kernel::state;
 
 use super::calls::{closes_on_exec, option_of};
 use super::outside::errno;
+use crate::POSIX;
 use crate::raw::raw;
 
 /// Options that mean something to the kernel alone, and that a program sets of a connection on the stack all the same. What is not
@@ -45,6 +48,19 @@ pub(super) fn put(fd: RawFd, socket: &OwnedFd) -> Result<(), Errno> {
     unsafe { raw!(SYS_dup3, socket.as_raw_fd(), fd, flags) }.map(drop).map_err(errno)
 }
 
+/// The number of the socket there, which its program may have been told.
+pub(super) fn cookie_of(fd: RawFd) -> Option<u64> {
+    let told = option_of(fd, libc::SOL_SOCKET, libc::SO_COOKIE, size_of::<u64>())?;
+    Some(u64::from_ne_bytes(*told.first_chunk()?))
+}
+
+/// The program goes on reading that number.
+pub(super) fn keep_cookie(fd: RawFd, cookie: Option<u64>) {
+    if let Some((at, cookie)) = POSIX.find(fd).zip(cookie) {
+        at.socket.cookie.store(cookie, Relaxed);
+    }
+}
+
 /// What the program has set of one socket counts for another.
 pub(super) fn copy_options(from: RawFd, to: RawFd) {
     for (level, name) in OPTIONS {
@@ -77,7 +93,11 @@ pub(super) fn mailbox() -> Result<OwnedFd, Errno> {
         mailbox::make().map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)))?;
     let made = high(made);
     let most = limit().map_or(u64::MAX, |limit| limit - limit / SHARE);
-    if u64::from(made.as_raw_fd().unsigned_abs()) < most { Ok(made) } else { Err(Errno::EMFILE) }
+    if u64::from(made.as_raw_fd().unsigned_abs()) >= most {
+        return Err(Errno::EMFILE);
+    }
+    super::mark(made.as_raw_fd(), state::OURS);
+    Ok(made)
 }
 
 /// How many descriptors the process may have (RLIMIT_NOFILE).

@@ -39,7 +39,7 @@ pub(super) fn set_all(fd: c_int, settings: &[Setting]) {
 
 /// The kernel's socket is what the program has made of the stack's; from now on its calls go there.
 pub(super) fn settle(handed: &HandedOver) {
-    let HandedOver { fds, non_blocking, options, watches, why } = handed;
+    let HandedOver { fds, non_blocking, options, watches, why, cookie } = handed;
     let Some(&fd) = fds.first() else { return };
     // A number that was closed, while duplicates live, may be somebody else's by now.
     let watches = || watches.iter().filter(|watched| fds.contains(&watched.fd));
@@ -64,6 +64,7 @@ pub(super) fn settle(handed: &HandedOver) {
         match why {
             Some(why) => {
                 POSIX.inherited(fd);
+                behind::keep_cookie(fd, *cookie);
                 places::kernels(fd, why);
             }
             // It was nobody else's when it was connected.
@@ -134,7 +135,7 @@ pub(crate) fn claim_if_parents(fd: c_int) {
 
 #[cold]
 fn claim(fd: c_int) {
-    let mailbox = SOCKETS.mailbox(fd);
+    let (mailbox, cookie) = (SOCKETS.mailbox(fd), behind::cookie_of(fd));
     let take = || mailbox.and_then(|mailbox| behind::take_left(fd, mailbox)).is_some();
     let asked = SOCKETS.claim(fd);
     let begin = crate::linux::now();
@@ -149,6 +150,7 @@ fn claim(fd: c_int) {
     SOCKETS.forget(fd);
     calls::forget(fd);
     POSIX.inherited(fd);
+    behind::keep_cookie(fd, cookie);
     places::kernels(fd, "it was on the stack of the process that this one was forked from");
 }
 

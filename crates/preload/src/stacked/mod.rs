@@ -94,6 +94,20 @@ pub(crate) fn is_not_ours(fd: c_int) -> bool {
         && matches!(state_of(fd), Some(state::STACK | state::STACK_SET | state::STACK_OF_PARENT))
 }
 
+/// Whether a descriptor is closed by who may: one that a child is to find, or its parent, by the library alone. Programs close
+/// all that they know nothing of, one by one.
+#[inline]
+pub(crate) fn may_close(fd: c_int) -> bool {
+    if state_of(fd) != Some(state::OURS) {
+        return true;
+    }
+    let is_ours = uncork_sockets::is_inside();
+    if is_ours {
+        mark(fd, state::UNKNOWN);
+    }
+    is_ours
+}
+
 /// From now on a descriptor is this.
 fn mark(fd: c_int, what: u8) {
     if let Some(byte) = table::state(fd) {
@@ -271,6 +285,18 @@ pub(crate) fn went_over() -> bool {
 /// What a call of the stack's has given, unless it is to be made on the kernel's socket for that.
 pub(crate) fn unless_over(result: Option<c_int>) -> Option<c_int> {
     result.filter(|result| *result != -1 || !went_over())
+}
+
+/// The kernel has answered SO_COOKIE: what the program was told before its connection was the kernel's stays so.
+///
+/// # Safety
+/// What the kernel has written its number to.
+pub(crate) unsafe fn keep_cookie(socket: &uncork_posix::socket::Socket, value: *mut libc::c_void) {
+    let told = socket.cookie.load(Relaxed);
+    if told != 0 {
+        // SAFETY: as promised; the kernel refuses room for less.
+        unsafe { value.cast::<u64>().write_unaligned(told) };
+    }
 }
 
 /// Sets errno and gives -1.

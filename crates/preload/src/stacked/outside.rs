@@ -76,7 +76,7 @@ pub(super) fn inode(fd: RawFd) -> Option<u64> {
 
 /// Our own descriptors from `first` to `last`, in order: whoever closes them all means those that he knows of.
 pub(crate) fn own_descriptors(first: u32, last: u32) -> Vec<u32> {
-    if !super::is_on() {
+    if !super::is_on() && !super::is_vfork_child() {
         return Vec::new();
     }
     let spares = SPARES.iter().filter_map(|spare| spare.get().copied());
@@ -243,12 +243,14 @@ impl Outside for Process {
         behind::mark(fd, true);
     }
 
-    fn put(&self, fds: &[RawFd], connection: OwnedFd, stands: bool) -> Result<(), Errno> {
+    fn put(&self, fds: &[RawFd], connection: OwnedFd, stands: bool) -> Result<Option<u64>, Errno> {
         let first = *fds.first().ok_or(Errno::EBADF)?;
+        let cookie = if stands { None } else { behind::cookie_of(first) };
         if !stands {
             behind::copy_options(first, connection.as_raw_fd());
         }
-        fds.iter().map(|&fd| behind::put(fd, &connection)).fold(Ok(()), Result::and)
+        let put = fds.iter().map(|&fd| behind::put(fd, &connection));
+        put.fold(Ok(()), Result::and).map(|()| cookie)
     }
 
     fn lose(&self, fds: &[RawFd]) {
