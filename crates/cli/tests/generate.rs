@@ -5,6 +5,7 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -61,8 +62,15 @@ fn every_reason_to_pass_a_socket_through_is_in_the_manual() {
 
 #[test]
 fn the_pages_have_no_mistakes_that_mandoc_knows() {
-    let Ok(version) = Command::new("mandoc").arg("-V").output() else { return };
-    drop(version);
+    if Command::new("mandoc").arg("-V").output().is_err() {
+        let in_ci = std::env::var_os("CI").is_some_and(|value| value == "true");
+        assert!(!in_ci, "mandoc is not installed");
+        let _ = writeln!(
+            std::io::stderr(),
+            "skipped: what mandoc says of the pages: it is not installed"
+        );
+        return;
+    }
     let directory = tempfile::tempdir().unwrap();
     for (name, text) in generated("man") {
         let page = directory.path().join(&name);

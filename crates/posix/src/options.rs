@@ -127,8 +127,9 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// Whether the socket's bytes are in the kernel alone.
-    pub fn holds_in_process(&self, at: Socketed<'_>) -> bool {
+    /// Whether some of the socket's bytes are in the process.
+    #[cfg(test)]
+    pub(crate) fn holds_in_process(&self, at: Socketed<'_>) -> bool {
         at.socket.held.load(Relaxed) & held::USER != 0
     }
 

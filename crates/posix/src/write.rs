@@ -176,15 +176,6 @@ impl<K: Kernel> Posix<K> {
         at.socket.set(flag::CONNECTED);
     }
 
-    /// What [`Gather::Send`] asked for, as a plan.
-    #[inline]
-    pub fn gathered_plan(done: Gather) -> Option<Plan> {
-        match done {
-            Gather::Taken => None,
-            Gather::Send { more } => Some(Plan::Send { more }),
-        }
-    }
-
     /// Gets Nagle out of the way, after a send that is not held: setting TCP_NODELAY pushes, and
     /// done before the send it would push what the send is to take along. The first send of a
     /// connection needs none: nothing is under way that Nagle could wait for.

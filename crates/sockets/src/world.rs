@@ -110,11 +110,11 @@ pub(crate) struct World {
     pub(crate) ports: Ports,
     /// Listeners of the stack's that the program has closed, and others have, too.
     pub(crate) leaving: Vec<Leaving>,
-    /// Where children ask for connections, once there may be some who want to.
     /// Connections that a child of vfork wants to be the kernel's, and why.
     pub(crate) asked_by_children: Vec<(RawFd, &'static str)>,
-    /// Where they find it.
+    /// Where it finds them.
     pub(crate) vfork_mailbox: Option<OwnedFd>,
+    /// Where children of fork ask for connections, once there may be some that want to.
     pub(crate) requests: Option<Requests>,
     /// And those that they have asked for whose handshake is not over.
     pub(crate) asked_early: Vec<Place>,

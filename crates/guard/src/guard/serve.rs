@@ -22,7 +22,6 @@ use uncork_closing::ClosedApart;
 /// Who may ask everybody.
 const ROOT: u32 = 0;
 
-/// A packet socket of a stack's on this device.
 /// What is said to who has not introduced himself.
 pub(super) const UNKNOWN: &str =
     "the guardian serves only programs of its own: the token is not the right one";
