@@ -1,11 +1,11 @@
 //! A lock that costs its usual owner no locked instruction.
 //!
-//! The bytes that a program's thread gathers must be within the timer's reach at any moment, yet
-//! all but never does the timer come. A plain mutex would charge every write for it: two locked
-//! instructions, more than half of what gathering a small write costs. [`Biased`] charges the
-//! visitor instead. Its owner says "inside" with a plain store; who else wants in takes the
-//! ownership away, makes every core pass a barrier (membarrier(2), which the caller provides),
-//! and then sees whether the owner is inside.
+//! The timer must be able to reach the bytes that a program's thread gathers at any moment, yet it
+//! hardly ever does. A plain mutex would charge every write for that: two locked instructions, more
+//! than half of what gathering a small write costs. [`Biased`] charges the visitor instead. Its
+//! owner says "inside" with a plain store; another thread that wants the lock takes the ownership
+//! away, makes every core pass a barrier (membarrier(2), which the caller provides), and then sees
+//! whether the owner is inside.
 //!
 //! ```text
 //!  owner                                 visitor (holds the mutex)
@@ -18,7 +18,7 @@
 //! Either the owner's load sees that the ownership is gone, or the visitor's load sees the flag:
 //! the barrier falls before the former or after the latter.
 //!
-//! Flags belong to threads, not to locks, so that no thread ever stores to another one's.
+//! Flags belong to threads, not to locks, so that no thread ever stores to another thread's flag.
 
 use core::cell::{Cell, UnsafeCell};
 use core::fmt;
@@ -27,14 +27,14 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, compiler_fence};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-/// Threads that can own locks at the same time. Those beyond use the mutex.
+/// Number of threads that can own locks at the same time. Further threads use the mutex.
 const THREADS: usize = 1024;
-/// [`Biased::owner`]: nobody yet.
+/// [`Biased::owner`]: no thread owns the lock yet.
 const NOBODY: u32 = 0;
-/// [`Biased::owner`]: several threads want in, all use the mutex.
+/// [`Biased::owner`]: several threads want the lock, and all use the mutex.
 const SHARED: u32 = u32::MAX;
 
-/// What a thread is inside of: the address of a lock, or 0. One cache line each.
+/// The lock that a thread is inside of, by its address; 0 if none. One cache line each.
 #[repr(align(64))]
 struct Flag {
     inside: AtomicUsize,
@@ -44,7 +44,7 @@ struct Flag {
 static FLAGS: [Flag; THREADS] =
     [const { Flag { inside: AtomicUsize::new(0), taken: AtomicBool::new(false) } }; THREADS];
 
-/// Highest number that a thread ever had.
+/// Highest number that any thread has had.
 static HIGHEST: AtomicU32 = AtomicU32::new(0);
 
 /// A thread's number, by which it owns locks.
@@ -52,7 +52,7 @@ static HIGHEST: AtomicU32 = AtomicU32::new(0);
 pub struct Thread(u32);
 
 impl Thread {
-    /// A thread that owns nothing and uses the mutex.
+    /// A thread that owns no lock and uses the mutex.
     pub const NONE: Self = Self(SHARED);
 
     fn flag(self) -> Option<&'static Flag> {
@@ -60,8 +60,8 @@ impl Thread {
     }
 }
 
-/// Gives the number back at the thread's end. Locks that it owned then have the next thread of
-/// that number as their owner, which is as good.
+/// Gives the thread's number back when the thread ends. The locks that it owned then belong to the
+/// next thread with that number, which works just as well.
 struct Claim {
     number: Cell<u32>,
     forget: Cell<fn()>,
@@ -81,9 +81,9 @@ thread_local! {
     static CLAIM: Claim = const { Claim { number: Cell::new(0), forget: Cell::new(|| ()) } };
 }
 
-/// The calling thread's number. Call it only where the barrier is known to work. `forget` runs at
-/// the thread's end, when the number is about to become another thread's: whatever has kept it
-/// must say [`Thread::NONE`] from then on.
+/// Returns the calling thread's number. Call it only where the barrier is known to work. `forget`
+/// runs at the thread's end, before the number can become another thread's: every copy of it must
+/// be replaced by [`Thread::NONE`] from then on.
 pub fn this_thread(forget: fn()) -> Thread {
     let number = CLAIM.try_with(|claim| {
         if claim.number.get() == 0 {
@@ -97,11 +97,11 @@ pub fn this_thread(forget: fn()) -> Thread {
         }
         claim.number.get()
     });
-    // A thread at its end has given its number back.
+    // A thread that is ending has given its number back.
     number.map_or(Thread::NONE, Thread)
 }
 
-/// The flags of all threads but the calling one.
+/// Iterates over the flags of all threads but the calling one.
 fn others() -> impl Iterator<Item = &'static Flag> {
     let own = CLAIM.try_with(|claim| claim.number.get()).unwrap_or(0);
     let highest = HIGHEST.load(Acquire) as usize;
@@ -109,8 +109,8 @@ fn others() -> impl Iterator<Item = &'static Flag> {
     numbered.filter(move |(number, _)| *number != own).map(|(_, flag)| flag)
 }
 
-/// In a child of fork: no thread but the calling one is inside of anything. Locks that others
-/// were inside of are renewed before ([`Biased::renew_after_fork`]).
+/// Clears the flags of all other threads in a child of fork, which has only the calling thread.
+/// Locks that those threads were inside of must be renewed first ([`Biased::renew_after_fork`]).
 pub fn after_fork() {
     for flag in others() {
         if flag.taken.load(Relaxed) {
@@ -120,15 +120,15 @@ pub fn after_fork() {
     }
 }
 
-/// A value behind a biased lock.
+/// A value protected by a biased lock.
 pub struct Biased<T> {
     owner: AtomicU32,
     mutex: UnsafeCell<Mutex<()>>,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `value` is reached only through a `Guard`, and at any time one thread at most has one:
-// the holder of the mutex after it has seen the owner off, or the owner.
+// SAFETY: `value` is reached only through a `Guard`, and at most one thread has one at any time:
+// the holder of the mutex once the owner is known to be outside, or the owner.
 unsafe impl<T: Send> Sync for Biased<T> {}
 
 impl<T: Default> Default for Biased<T> {
@@ -154,21 +154,21 @@ impl<T> Biased<T> {
     }
 
     fn mutex(&self) -> &Mutex<()> {
-        // SAFETY: it is replaced only in a child of fork that has one thread, which does not use
-        // it meanwhile (`renew_after_fork`).
+        // SAFETY: the mutex is replaced only in a child of fork that has one thread, which does not
+        // use it meanwhile (`renew_after_fork`).
         unsafe { &*self.mutex.get() }
     }
 
-    /// In a child of fork, which has but the calling thread, and that outside of this lock: if
-    /// another thread was inside when the process was copied, the lock is made anew with `fresh`.
-    /// Otherwise nobody would ever get in again. The old value is not dropped, as it may have been
-    /// copied half written.
+    /// Resets the lock to `fresh`, in a child of fork, if another thread was inside when the
+    /// process was copied; otherwise no thread could ever lock it again. The child must have no
+    /// thread but the calling one, and that must be outside of this lock. The old value is not
+    /// dropped, as it may have been copied half written.
     pub fn renew_after_fork(&self, fresh: T) {
         let taken = matches!(self.mutex().try_lock(), Err(TryLockError::WouldBlock));
         if !taken && others().all(|flag| flag.inside.load(Relaxed) != self.address()) {
             return;
         }
-        // SAFETY: as said above there is no other thread, and no guard of this one.
+        // SAFETY: as said above, there is no other thread, and this one has no guard.
         unsafe {
             self.mutex.get().write(Mutex::new(()));
             self.value.get().write(fresh);
@@ -180,16 +180,16 @@ impl<T> Biased<T> {
         core::ptr::from_ref(self).addr()
     }
 
-    /// Locks. `barrier` is called if another thread owns the lock, which it then does no more.
-    /// A thread that is inside already must not call this again.
+    /// Locks. `barrier` is called if another thread owns the lock, which takes the ownership from
+    /// it. A thread that is inside already must not call this again.
     #[inline]
     pub fn lock(&self, thread: Thread, barrier: impl FnOnce()) -> Guard<'_, T> {
         if self.owner.load(Relaxed) == thread.0
             && let Some(flag) = thread.flag()
         {
             flag.inside.store(self.address(), Relaxed);
-            // The barrier on this side: the compiler must not swap the two, and the visitor's
-            // makes up for what the processor does.
+            // The owner's side of the barrier: the compiler must not reorder the two, and the
+            // visitor's barrier makes up for any reordering by the processor.
             compiler_fence(SeqCst);
             if self.owner.load(Acquire) == thread.0 {
                 return Guard { lock: self, held: Held::Flag(flag) };
@@ -199,8 +199,8 @@ impl<T> Biased<T> {
         self.lock_slowly(thread, barrier)
     }
 
-    /// Runs `run` on the value if `thread` owns the lock and nobody visits: [`Biased::lock`]
-    /// without its other cases. `run` must not panic, nor lock anything.
+    /// Runs `run` on the value if `thread` owns the lock and no visitor holds it: the fast path of
+    /// [`Biased::lock`] alone. `run` must not panic, nor lock anything.
     #[inline]
     pub fn if_owner<R>(&self, thread: Thread, run: impl FnOnce(&mut T) -> R) -> Option<R> {
         if self.owner.load(Relaxed) != thread.0 {
@@ -210,7 +210,7 @@ impl<T> Biased<T> {
         flag.inside.store(self.address(), Relaxed);
         compiler_fence(SeqCst);
         let done = (self.owner.load(Acquire) == thread.0).then(|| {
-            // SAFETY: the owner's flag is up, and no visitor has come before that.
+            // SAFETY: the owner's flag is set, and no visitor came before that.
             run(unsafe { &mut *self.value.get() })
         });
         flag.inside.store(0, Release);
@@ -221,7 +221,7 @@ impl<T> Biased<T> {
     fn lock_slowly(&self, thread: Thread, barrier: impl FnOnce()) -> Guard<'_, T> {
         let mutex = self.mutex().lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match self.owner.load(Relaxed) {
-            // Ours from the next time on; meanwhile the mutex keeps visitors out.
+            // Ours from the next time on; until then the mutex keeps visitors out.
             NOBODY => self.owner.store(thread.0, Release),
             SHARED => {}
             owner if owner == thread.0 => {}
@@ -236,8 +236,8 @@ impl<T> Biased<T> {
         Guard { lock: self, held: Held::Mutex(mutex) }
     }
 
-    /// Locks as a visitor who does not wait: `None` if somebody is inside. The owner stays.
-    /// Uses neither thread-local storage nor the allocator.
+    /// Locks as a visitor that does not wait: `None` if another thread is inside. The owner stays
+    /// the owner. Uses neither thread-local storage nor the allocator.
     pub fn try_visit(&self, barrier: impl FnOnce()) -> Option<Guard<'_, T>> {
         let mutex = match self.mutex().try_lock() {
             Ok(mutex) => mutex,
@@ -257,7 +257,7 @@ impl<T> Biased<T> {
         Some(Guard { lock: self, held: Held::Visit { _mutex: mutex, owner } })
     }
 
-    /// Whether the thread of this number is not inside of this lock.
+    /// Returns whether the thread of this number is outside of this lock.
     fn is_outside(&self, owner: u32) -> bool {
         Thread(owner).flag().is_none_or(|flag| flag.inside.load(Acquire) != self.address())
     }
@@ -269,7 +269,7 @@ enum Held<'a> {
     /// By the mutex.
     #[allow(dead_code)]
     Mutex(MutexGuard<'a, ()>),
-    /// By the mutex, with the ownership taken away for the time being.
+    /// By the mutex, with the owner's ownership suspended until the guard is dropped.
     Visit { _mutex: MutexGuard<'a, ()>, owner: u32 },
 }
 

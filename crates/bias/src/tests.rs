@@ -21,7 +21,7 @@ fn barrier() {
 
 fn nothing() {}
 
-/// Two halves that only an unprotected access finds different.
+/// Two halves that differ only if an access was not protected.
 #[derive(Default)]
 struct Pair(u64, u64);
 
@@ -127,7 +127,7 @@ fn numbers_come_back_when_threads_end() {
     }
 }
 
-/// A destructor that runs later may lock still: two owners of one number would be inside at once.
+/// A destructor that runs later may still lock: two owners of one number would be inside at once.
 #[test]
 fn a_thread_forgets_its_number_before_another_gets_it() {
     thread_local! {
@@ -151,7 +151,7 @@ fn a_thread_without_a_number_uses_the_mutex() {
     assert_eq!(lock.lock(Thread::NONE, || ()).0, 2);
 }
 
-/// Forks while another thread is inside, and tells whether the child gets in.
+/// Forks while another thread is inside, and returns whether the child can lock.
 fn child_gets_in(lock: &Biased<Pair>, renew: bool) -> bool {
     // SAFETY: the child makes system calls and uses this crate, neither of which allocates.
     let child = unsafe { libc::fork() };
@@ -160,7 +160,7 @@ fn child_gets_in(lock: &Biased<Pair>, renew: bool) -> bool {
             lock.renew_after_fork(Pair::default());
         }
         after_fork();
-        // SAFETY: no pointers. Who waits for a lock that is never released is ended.
+        // SAFETY: no pointers. A child that waits for a lock that is never released is ended.
         unsafe { libc::alarm(2) };
         touch(&mut lock.lock(Thread::NONE, barrier));
         // SAFETY: no pointers.
@@ -181,7 +181,7 @@ fn a_child_gets_into_locks_that_other_threads_of_its_parent_were_inside_of() {
         thread::scope(|scope| {
             scope.spawn(|| {
                 let me = if by_mutex { Thread::NONE } else { this_thread(nothing) };
-                // The first time is by the mutex, whoever comes.
+                // The first lock always goes by the mutex.
                 drop(lock.lock(me, barrier));
                 let mut pair = lock.lock(me, barrier);
                 pair.0 += 1;

@@ -7,7 +7,7 @@ use core::time::Duration;
 pub struct Instant(pub u64);
 
 impl Instant {
-    /// Time since `earlier`, zero if that is not earlier.
+    /// Returns the time since `earlier`, or zero if that is not earlier.
     #[inline]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
@@ -22,22 +22,22 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// By when it must end.
+    /// Returns the moment by which the hold must end.
     #[inline]
     pub fn deadline(self, bound: Duration) -> Instant {
         Instant(self.since.0.saturating_add(bound.as_nanos() as u64))
     }
 
-    /// Whether a timer that looks at `now` must push. One that is nearly due is pushed as well:
-    /// coming back for it in a moment would cost more than it loses.
+    /// Returns whether a timer that looks at `now` must push. A hold that is nearly due is pushed
+    /// too: coming back for it in a moment would cost more than is lost.
     #[inline]
     pub fn is_due(self, now: Instant, bound: Duration) -> bool {
         now.since(self.since) + bound / 16 >= bound
     }
 }
 
-/// When a timer looks next: at the earliest deadline of what is held, and in any case before
-/// something that is held from now on could become overdue.
+/// Returns how long a timer may sleep: until the earliest deadline of what is held, and never so
+/// long that something held from now on could become overdue.
 pub fn next_look(now: Instant, earliest: Option<Instant>, bound: Duration) -> Duration {
     earliest.map_or(bound, |deadline| deadline.since(now)).min(bound)
 }
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn nothing_is_held_past_its_deadline_whenever_it_begins() {
-        // One hold that begins at any moment after the first look.
+        // One hold, which may begin at any moment after the first look.
         for begun in (0..3_000_000).step_by(1_777).map(Instant) {
             let hold = Hold { since: begun };
             let mut now = Instant(0);

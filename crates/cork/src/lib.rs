@@ -1,14 +1,14 @@
 //! The cork policy: what to do with each write, as a pure state machine over (event, time).
 //!
-//! An application that asks for TCP_NODELAY wants its *logical packet* out at once, not each
-//! small write. A burst of writes ends when the program turns to something else; until then
-//! its bytes are held. [`Cork`] is one socket's side of that decision:
+//! An application that asks for TCP_NODELAY wants its *logical packet* out at once, not each small
+//! write. A burst of writes ends when the program turns to something else; until then its bytes are
+//! held. [`Cork`] makes that decision for one socket:
 //!
 //! ```text
 //!   handle_write(bytes) ──▶ Hold            keep it: more will follow
-//!                      └──▶ Send(Reason)    let it go now, with all that is held
+//!                      └──▶ Send(Reason)    send it now, with all that is held
 //!   handle_end() ──▶ burst closed, rhythm learnt
-//!   Hold::is_due(now), next_look(now) ──▶ the timer's questions
+//!   Hold::is_due(now), next_look(now) ──▶ what the timer asks
 //! ```
 //!
 //! No I/O, no clock, no lock: the caller passes the time in and performs what is decided.
@@ -23,15 +23,15 @@ pub use rhythm::Rhythm;
 /// The limits within which a burst may be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Send when so many writes are held (0: no such limit; `AUTOCORK_MAX_QLEN`).
+    /// Send when this many writes are held (0: no such limit; `AUTOCORK_MAX_QLEN`).
     pub writes: u16,
-    /// Send when so many bytes are held: there is nothing to gain past a full buffer.
+    /// Send when this many bytes are held: there is nothing to gain past a full buffer.
     pub bytes: u32,
     /// Whether a steady rhythm may send its last write unheld (the library of 2007 did not).
     pub predict: bool,
 }
 
-/// What to do with a write.
+/// The decision about a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Keep it back: the burst goes on.
@@ -51,7 +51,7 @@ pub enum Reason {
     Bytes,
 }
 
-/// One socket's burst and what was learnt from earlier ones.
+/// One socket's burst, and what was learnt from earlier ones.
 ///
 /// Fits into one word ([`Cork::to_bits`]), so that a caller can keep it in an atomic: a lost
 /// update between two threads that write to one socket costs a packet at worst, never a byte.
@@ -65,15 +65,15 @@ pub struct Cork {
 }
 
 impl Cork {
-    /// Most held bytes that are counted: 22 bits of the packed word.
+    /// The largest number of held bytes that is counted: 22 bits of the packed word.
     pub const MAX_BYTES: u32 = (1 << 22) - 1;
 
-    /// A socket that begins with what a sibling has learnt.
+    /// Creates the state of a socket that begins with what a sibling has learnt.
     pub fn with_rhythm(rhythm: Rhythm) -> Self {
         Self { rhythm, ..Self::default() }
     }
 
-    /// A write of `bytes` is about to be made.
+    /// Decides about a write of `bytes` that is about to be made.
     #[inline]
     pub fn handle_write(&mut self, bytes: usize, limits: Limits) -> Verdict {
         self.writes = self.writes.saturating_add(1);
@@ -84,7 +84,7 @@ impl Cork {
             return Verdict::Send(Reason::Predicted);
         }
         if limits.writes != 0 && self.writes >= limits.writes {
-            // A queue-length limit ends the burst as the program's turning away would.
+            // A limit on the number of writes ends the burst as the program's turning away would.
             self.handle_push();
             self.writes = 0;
             return Verdict::Send(Reason::Writes);
@@ -126,14 +126,14 @@ impl Cork {
     const ALWAYS_ONE: u64 = (Rhythm::ALWAYS_ONE as u64) << 38;
     const ALL_BUT_PATIENCE: u64 = (1 << 53) - 1;
 
-    /// What was held has left, but the program has not turned away: the burst goes on.
+    /// Notes that what was held has left. The program has not turned away: the burst goes on.
     #[inline]
     pub fn handle_push(&mut self) {
         self.bytes = 0;
     }
 
-    /// The program has turned away: the burst is over. `timed_out` says that the timer had to
-    /// push within it, which makes its length no evidence of a rhythm.
+    /// Ends the burst: the program has turned away. `timed_out` says that the timer had to push
+    /// within the burst, whose length is then no evidence of a rhythm.
     #[inline]
     pub fn handle_end(&mut self, timed_out: bool) {
         if self.writes != 0 && !timed_out {
@@ -143,28 +143,28 @@ impl Cork {
         self.bytes = 0;
     }
 
-    /// Whether a burst is open: something was written since the program last turned away.
+    /// Returns whether a burst is open: something was written since the program last turned away.
     #[inline]
     pub fn is_open(self) -> bool {
         self.writes != 0
     }
 
-    /// Writes in the open burst.
+    /// Returns the number of writes in the open burst.
     pub fn writes(self) -> u16 {
         self.writes
     }
 
-    /// Bytes held in the open burst.
+    /// Returns the number of bytes held in the open burst.
     pub fn bytes(self) -> u32 {
         self.bytes
     }
 
-    /// What has been learnt.
+    /// Returns what has been learnt.
     pub fn rhythm(self) -> Rhythm {
         self.rhythm
     }
 
-    /// The state as one word.
+    /// Packs the state into one word.
     #[inline]
     pub fn to_bits(self) -> u64 {
         u64::from(self.writes)
@@ -172,7 +172,7 @@ impl Cork {
             | u64::from(self.rhythm.to_bits()) << 38
     }
 
-    /// The inverse of [`Cork::to_bits`].
+    /// Unpacks what [`Cork::to_bits`] has packed.
     #[inline]
     pub fn from_bits(bits: u64) -> Self {
         Self {

@@ -1,13 +1,13 @@
 //! The burst predictor: how many writes make one of this socket's logical packets.
 
-/// Bursts of equal length in a row after which a prediction is made.
+/// Number of equal bursts in a row after which a prediction is made.
 const STEADY: u8 = 2;
-/// After a wrong prediction more evidence is asked for, doubling up to this.
+/// Each wrong prediction doubles the evidence that is asked for, up to this many bursts.
 const MOST_PATIENCE: u8 = 15;
-/// Longer bursts are not predicted: counting them is no evidence of a habit.
+/// The longest burst that is predicted, in writes: longer ones are no evidence of a habit.
 const LONGEST: u16 = 1 << 10;
 
-/// What a socket has shown of its habit: header then payload, always one write, and so on.
+/// What is known of a socket's habit: a header then a payload, always one write, and so on.
 ///
 /// A prediction costs nothing when it is right (no push call, no time held) and one small
 /// packet when it is wrong, so it is made early and unlearnt at once; each wrong one makes
@@ -16,9 +16,9 @@ const LONGEST: u16 = 1 << 10;
 pub struct Rhythm {
     /// Length of the latest burst, in writes. 0: none seen.
     length: u16,
-    /// Bursts of that length in a row, saturating at [`MOST_PATIENCE`].
+    /// Number of bursts of that length in a row, saturating at [`MOST_PATIENCE`].
     streak: u8,
-    /// Length of the streak that earns a prediction.
+    /// Length of the streak after which a prediction is made.
     patience: u8,
 }
 
@@ -29,19 +29,19 @@ impl Default for Rhythm {
 }
 
 impl Rhythm {
-    /// Whether the `nth` write of a burst is predicted to be its last.
+    /// Returns whether the `nth` write of a burst is predicted to be its last.
     #[inline]
     pub fn says_last(self, nth: u16) -> bool {
         nth == self.length && self.streak >= self.patience
     }
 
-    /// The number of writes that is predicted, if any.
+    /// Returns the predicted number of writes, if any.
     pub fn predicted(self) -> Option<u16> {
         (self.length != 0 && self.streak >= self.patience).then_some(self.length)
     }
 
-    /// What a socket that is gone has learnt, for its siblings to come: its habit if it had one,
-    /// or else its latest burst as one of theirs (connections of one request have but one each).
+    /// Learns from a closed sibling: its habit if it had one, or else its latest burst as one of
+    /// this rhythm's own (connections that serve one request have only one burst each).
     pub fn learn_from(&mut self, sibling: Self) {
         if sibling.predicted().is_some() {
             *self = sibling;
@@ -50,7 +50,7 @@ impl Rhythm {
         }
     }
 
-    /// A burst of `writes` has ended.
+    /// Learns from a burst of `writes` that has ended.
     #[inline]
     pub(crate) fn learn(&mut self, writes: u16) {
         if writes == self.length {
@@ -59,7 +59,7 @@ impl Rhythm {
         }
         let went_on = self.streak >= self.patience && writes > self.length;
         if went_on {
-            // The predicted last write was not: a packet left too early.
+            // The write that was predicted to be the last was not: a packet left too early.
             self.patience = (self.patience * 2).min(MOST_PATIENCE);
         } else if self.streak == MOST_PATIENCE {
             // A long streak earns trust back.
@@ -70,21 +70,21 @@ impl Rhythm {
         self.streak = u8::from(habit);
     }
 
-    /// The length within the packed word.
+    /// The bits of the packed word that hold the length.
     pub(crate) const LENGTH_MASK: u32 = 0x7ff;
 
-    /// The word of the steadiest rhythm there is, one write a packet, less its patience: a full
-    /// streak earns a prediction whatever the patience.
+    /// The packed word of the steadiest rhythm, one write a packet, without its patience: a full
+    /// streak is enough for a prediction whatever the patience.
     pub(crate) const ALWAYS_ONE: u32 = 1 | (MOST_PATIENCE as u32) << 11;
 
-    /// The rhythm as a word of 11 + 4 + 4 bits.
+    /// Packs the rhythm into 11 + 4 + 4 bits.
     #[inline]
     pub fn to_bits(self) -> u32 {
         u32::from(self.length) | u32::from(self.streak) << 11 | u32::from(self.patience) << 15
     }
 
-    /// The inverse of [`Rhythm::to_bits`]. A patience of 0 (the all-zero word) is that of a new
-    /// socket.
+    /// Unpacks what [`Rhythm::to_bits`] has packed. A patience of 0 (the all-zero word) is read as
+    /// that of a new socket.
     #[inline]
     pub fn from_bits(bits: u32) -> Self {
         let patience = (bits >> 15) as u8 & 0xf;

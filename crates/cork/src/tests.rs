@@ -191,7 +191,7 @@ proptest! {
                 }
             }
         }
-        // The short cut is there to be taken.
+        // The short cut must be reachable.
         let mut cork = Cork::default();
         for _ in 0..20 {
             cork.handle_write(100, limits);

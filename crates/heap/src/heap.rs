@@ -1,7 +1,7 @@
-//! The heap: a well-known allocator under a lock that nobody waits for long.
+//! The heap: a well-known allocator under a lock that no thread waits long for.
 //!
-//! Who finds that he has interrupted himself in here, as a signal handler does, or that another thread does not come out, gets
-//! a piece of a spare mapping; what he frees meanwhile is freed by the next one who has the lock.
+//! A thread that has interrupted itself in here, as a signal handler does, or that finds another thread which does not come
+//! out, gets a piece of a spare mapping; what it frees meanwhile is freed by the next thread that has the lock.
 
 use core::alloc::Layout;
 use core::cell::UnsafeCell;
@@ -16,9 +16,9 @@ use rustix::thread::sched_yield;
 
 use super::{PAGE, map, remap, spare, unmap};
 
-/// Tries to get a lock that others have for a moment only, giving way in between.
+/// Number of attempts to get a lock that others hold only briefly, yielding in between.
 const MOST_TRIES: u32 = 10_000;
-/// Owns the heap of a child of fork whose parent had it in hands that the child does not have.
+/// The owner of the heap in a child of fork whose parent had it in a thread that the child does not have.
 const NOBODY: usize = usize::MAX;
 
 pub(crate) static HEAP: Heap = Heap {
@@ -28,21 +28,21 @@ pub(crate) static HEAP: Heap = Heap {
     blocks: UnsafeCell::new(Dlmalloc::new_with_allocator(Pages)),
 };
 
-/// See the module.
+/// The heap and its lock; see the module.
 pub(crate) struct Heap {
-    /// The thread that is in it ([`here`]); zero if none is.
+    /// The thread that is inside ([`here`]); zero if none is.
     owner: AtomicUsize,
-    /// The owner is in it to keep others out.
+    /// Whether the owner is inside only to keep other threads out.
     kept: AtomicBool,
-    /// Blocks that are to be freed: each begins with the address of the next.
+    /// Blocks that are still to be freed, as a list: each begins with the address of the next.
     late: AtomicPtr<u8>,
     blocks: UnsafeCell<Dlmalloc<Pages>>,
 }
 
-// SAFETY: `blocks` is the owner's alone.
+// SAFETY: only the owner reaches `blocks`.
 unsafe impl Sync for Heap {}
 
-/// An address that no other thread has.
+/// Returns an address that no other thread has.
 fn here() -> usize {
     thread_local! {
         static HERE: u8 = const { 0 };
@@ -63,12 +63,12 @@ impl Heap {
         false
     }
 
-    /// Runs something with the heap; not if it cannot be had.
+    /// Runs `run` on the heap; `None` if the heap cannot be had.
     fn with<T>(&self, run: impl FnOnce(&mut Dlmalloc<Pages>) -> T) -> Option<T> {
         if !self.enter() {
             return None;
         }
-        // SAFETY: this thread is the owner, and a handler on top of it does not come in.
+        // SAFETY: this thread is the owner, and a signal handler that interrupts it does not get in.
         let blocks = unsafe { &mut *self.blocks.get() };
         self.free_late(blocks);
         let result = run(blocks);
@@ -77,13 +77,13 @@ impl Heap {
     }
 
     pub(crate) fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: any size and alignment will do.
+        // SAFETY: any size and alignment is allowed.
         self.with(|blocks| unsafe { blocks.malloc(layout.size(), layout.align()) })
             .unwrap_or_else(|| spare::piece(layout))
     }
 
     /// # Safety
-    /// A block that [`Heap::alloc`] or [`Heap::realloc`] has given for this layout, and that nobody uses.
+    /// A block that [`Heap::alloc`] or [`Heap::realloc`] has returned for this layout, and that is no longer used.
     pub(crate) unsafe fn free(&self, block: *mut u8, layout: Layout) {
         if spare::is_piece(block) {
             return;
@@ -97,10 +97,10 @@ impl Heap {
         }
     }
 
-    /// Gives a block another size, where that is more than to take another one.
+    /// Resizes a block, possibly without moving it; `None` if the caller must take another block.
     ///
     /// # Safety
-    /// As [`Heap::free`].
+    /// As for [`Heap::free`].
     pub(crate) unsafe fn realloc(
         &self,
         block: *mut u8,
@@ -115,7 +115,7 @@ impl Heap {
     }
 
     /// # Safety
-    /// As [`Heap::free`]. No block is smaller than a pointer, or less aligned.
+    /// As for [`Heap::free`]. No block is smaller than a pointer, or less aligned.
     unsafe fn put_off(&self, block: *mut u8) {
         let mut next = self.late.load(Relaxed);
         loop {
@@ -134,7 +134,7 @@ impl Heap {
         }
         let mut block = self.late.swap(ptr::null_mut(), Acquire);
         while !block.is_null() {
-            // SAFETY: `put_off` has written where the next one is, and nobody else frees this.
+            // SAFETY: `put_off` has written the address of the next block, and no other thread frees this one.
             unsafe {
                 let next = block.cast::<*mut u8>().read();
                 blocks.c_free(block);
@@ -143,7 +143,7 @@ impl Heap {
         }
     }
 
-    /// Keeps others out, if it can.
+    /// Keeps other threads out, if it can.
     pub(crate) fn keep(&self) {
         if self.enter() {
             self.kept.store(true, Relaxed);
@@ -156,8 +156,8 @@ impl Heap {
         }
     }
 
-    /// In a child of fork: whoever else has it is not there. (Who has interrupted himself in here goes on with that, as his
-    /// parent does.)
+    /// Gives the heap up in a child of fork if another thread owns it, as that thread does not exist here. (A thread that has
+    /// interrupted itself in here goes on, as it does in the parent.)
     pub(crate) fn leave_if_lost(&self) {
         let owner = self.owner.load(Relaxed);
         if owner != 0 && owner != here() {
@@ -166,10 +166,10 @@ impl Heap {
     }
 }
 
-/// Where the heap's memory is from.
+/// The source of the heap's memory.
 pub(crate) struct Pages;
 
-// SAFETY: mappings of our own, with all that is asked for.
+// SAFETY: mappings of our own, which have all properties that are asked for.
 unsafe impl Allocator for Pages {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
         (map(size), size, 0)
@@ -230,7 +230,7 @@ mod tests {
         let piece = heap.with(|_| {
             let piece = heap.alloc(LAYOUT);
             assert!(spare::is_piece(piece));
-            // SAFETY: blocks of this layout, that nobody uses.
+            // SAFETY: blocks of this layout, that are not used.
             unsafe {
                 heap.free(block, LAYOUT);
                 assert!(heap.realloc(piece, LAYOUT, 80).is_none());

@@ -1,8 +1,8 @@
 //! The memory of a preloaded library, which is not the program's.
 //!
 //! The program calls us from anywhere: from a signal handler that has interrupted malloc(3), from within an allocator that
-//! waits with its lock held, on a heap that it has broken itself. So nothing here enters malloc. Small blocks come from a
-//! heap of our own, large ones from the kernel directly.
+//! waits with its lock held, with a heap that it has corrupted itself. So nothing here enters malloc. Small blocks come
+//! from a heap of our own, large ones from the kernel directly.
 
 mod heap;
 mod spare;
@@ -15,25 +15,25 @@ use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, munma
 
 use heap::HEAP;
 
-/// Blocks from this size on are mapped, each by itself, and the kernel's again when they are freed.
+/// Blocks of this size or more are mapped, each by itself, and returned to the kernel when they are freed.
 const MAPPED_BYTES: usize = 64 << 10;
 const PAGE: usize = 4096;
 
-/// See the crate. There is one heap, however many of these there are.
+/// The allocator; see the crate. There is one heap, however many values of this type there are.
 #[derive(Debug, Clone, Copy)]
 pub struct Memory;
 
-/// Before fork(2): keeps other threads out, so that the child's heap is whole.
+/// Keeps other threads out before fork(2), so that the child's heap is consistent.
 pub fn before_fork() {
     HEAP.keep();
 }
 
-/// Behind it, in the parent.
+/// Lets other threads in again after fork(2), in the parent.
 pub fn after_fork_in_parent() {
     HEAP.let_go();
 }
 
-/// Behind it, in the child.
+/// Lets the heap be used again after fork(2), in the child.
 pub fn after_fork_in_child() {
     HEAP.let_go();
     HEAP.leave_if_lost();
@@ -43,7 +43,7 @@ fn is_mapped(size: usize, align: usize) -> bool {
     size >= MAPPED_BYTES && align <= PAGE
 }
 
-/// Fresh memory, all zeros; null if there is none.
+/// Maps fresh memory, all zeros; null if there is none.
 fn map(bytes: usize) -> *mut u8 {
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new anonymous mapping touches nothing that exists.
@@ -52,24 +52,24 @@ fn map(bytes: usize) -> *mut u8 {
 }
 
 /// # Safety
-/// A mapping that [`map`] or [`remap`] has given, or a part of it, that nobody uses.
+/// The caller passes a mapping that [`map`] or [`remap`] has returned, or a part of it, that is no longer used.
 unsafe fn unmap(block: *mut u8, bytes: usize) -> bool {
     // SAFETY: as promised by the caller.
     unsafe { munmap(block.cast(), bytes) }.is_ok()
 }
 
-/// Null if it cannot have that size.
+/// Changes the size of a mapping; null if it cannot have that size.
 ///
 /// # Safety
-/// As of [`unmap`]; it may be somewhere else behind this.
+/// As for [`unmap`]; afterwards the mapping may be at another address.
 unsafe fn remap(block: *mut u8, old_bytes: usize, bytes: usize, flags: MremapFlags) -> *mut u8 {
     // SAFETY: as promised by the caller.
     let moved = unsafe { mremap(block.cast(), old_bytes, bytes, flags) };
     moved.map_or(ptr::null_mut(), <*mut c_void>::cast)
 }
 
-// SAFETY: the three kinds of block are told apart by their layout, which is the same at both ends of a block's life, and by
-// their address. A mapping is page-aligned and zero.
+// SAFETY: the three kinds of block are told apart by their layout, which is the same at allocation and when it is freed,
+// and by their address. A mapping is page-aligned and zero.
 unsafe impl GlobalAlloc for Memory {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if is_mapped(layout.size(), layout.align()) {
@@ -82,7 +82,7 @@ unsafe impl GlobalAlloc for Memory {
         // SAFETY: as promised by the caller.
         let block = unsafe { self.alloc(layout) };
         if !block.is_null() && !is_mapped(layout.size(), layout.align()) {
-            // SAFETY: a block of this size, just given.
+            // SAFETY: a block of this size that was just allocated.
             unsafe { block.write_bytes(0, layout.size()) };
         }
         block
@@ -131,7 +131,7 @@ mod tests {
     #[global_allocator]
     static MEMORY: Memory = Memory;
 
-    /// Blocks of all sizes, made, changed and freed by several threads, hold what was written to them.
+    /// Checks that blocks of all sizes, made, changed and freed by several threads, hold what was written to them.
     #[test]
     fn no_two_blocks_share_an_octet() {
         thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! Pieces for who cannot have the heap: taken one behind the other from a mapping of their own, and never given back. They
-//! are few and small.
+//! Spare pieces for threads that cannot have the heap: taken one after the other from a mapping of their own, and never
+//! given back. They are few and small.
 
 use core::alloc::Layout;
 use core::ptr;
@@ -8,19 +8,19 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use super::{map, unmap};
 
-/// Addresses only, until they are touched.
+/// Size of the mapping: address space only, until it is touched.
 const BYTES: usize = 64 << 20;
 
-/// Where the mapping is, or zero; and how much of it is taken.
+/// Address of the mapping, or zero; and how many bytes of it are taken.
 static BASE: AtomicUsize = AtomicUsize::new(0);
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
-/// A piece, or null.
+/// Returns a piece, or null.
 pub(crate) fn piece(layout: Layout) -> *mut u8 {
     let bytes = layout.size() + layout.align();
     let begin = TAKEN.fetch_add(bytes, Relaxed);
     let base = base();
-    // What was too much for it stays so: the count does not come round.
+    // Once the mapping is exhausted it stays so: the count does not wrap around.
     if base == 0 || begin.saturating_add(bytes) > BYTES {
         return ptr::null_mut();
     }
@@ -44,7 +44,7 @@ fn base() -> usize {
     match BASE.compare_exchange(0, block.expose_provenance(), AcqRel, Acquire) {
         Ok(_) => block.addr(),
         Err(other) => {
-            // SAFETY: just mapped, and nobody else has it.
+            // SAFETY: it was just mapped, and no other thread knows of it.
             unsafe { unmap(block, BYTES) };
             other
         }

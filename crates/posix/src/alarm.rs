@@ -1,32 +1,32 @@
-//! The alarm: what the timer's thread sleeps by while the program keeps turning.
+//! The alarm: what wakes the timer's thread while the program goes from one burst to the next.
 //!
 //! Where it has one ([`Kernel::set_alarm`]) the thread does not look once a bound, but when the
-//! alarm rings. Who begins a hold finds it set already, to a time within the bound; but if nothing
-//! else is held, and it would ring before there is another chance to, moves it on to its own
-//! deadline. So a program that keeps turning never hears it, and pays one system call a bound.
+//! alarm rings. A writer that begins a hold finds it set, to a time within the bound; but if
+//! nothing else is held, and it would ring before it can be moved again, the writer moves it to its
+//! own deadline. So a program that keeps turning never hears it, and pays a system call a bound.
 //!
-//! [`Alarm::expiry`] says what the alarm is set to. There is no lock: the thread that sets it may
-//! be a signal handler's, on top of any other step of this. Whoever is about to set it says what
-//! to, as [`SETTING`]; sets it; and says that it is set, unless the word has changed meanwhile. Who
-//! finds [`SETTING`] does the same in the other's place, who may not run for long. A look begins
-//! with [`NOT_SET`], and ends by setting the alarm to the earliest deadline that it has found.
+//! [`Alarm::expiry`] says what the alarm is set to. There is no lock: a signal handler that sets it
+//! may have interrupted any step of this. A thread announces the time with [`SETTING`], sets the
+//! alarm, and then stores the time alone, unless the word has changed meanwhile. One that finds
+//! [`SETTING`] does this in place of the other thread, which may not run for long. A look begins
+//! with [`NOT_SET`] and ends by setting the alarm to the earliest deadline that it has found.
 //!
-//! **It is never too late.** What it is set to is a deadline that was read off the clock before
-//! a moment at which nothing due earlier was held: that of a hold which was the only one when it
-//! was counted, or the earliest that a look has found. (Or it is past: then it rings at once.)
-//! Whatever is held at any later moment was due no earlier, or has been counted since, and its
-//! clock was read later. So it does no harm to set the alarm to such a value, in whatever order, by
-//! whomever and however late. The exception is a thread that is kept from running between its
-//! reading of the clock and its counting, by as much.
+//! **It is never too late.** It is set to a deadline that was computed from the clock before a
+//! moment at which nothing due earlier was held: that of a hold which was the only one when it was
+//! counted, or the earliest that a look has found. (Or the time is past: then it rings at once.)
+//! Whatever is held at any later moment was due no earlier, or has been counted since, from a later
+//! reading of the clock. So setting the alarm to such a value is harmless, in whatever order, by
+//! any thread and however late. The exception is a thread that is not running between its reading
+//! of the clock and its counting: its alarm may be late by that time.
 //!
-//! **It is not lost.** Each setting rings, or is replaced by another that does: nobody ever takes
-//! the alarm back. So whoever has marked what it holds, and then sets the alarm, is looked at.
-//! Whoever finds it set need not: [`SETTING`] was there before the alarm was set, and the word has
-//! not been [`NOT_SET`] since. So whatever look the setting led to has not begun when the word is
-//! read, and finds what was marked before that.
+//! **It is not lost.** Each setting rings, or is replaced by another that does: no thread ever
+//! disarms it. So what a thread has marked before it sets the alarm is looked at. A thread that
+//! finds it set need not set it: [`SETTING`] was there before the alarm was set, and the word has
+//! not been [`NOT_SET`] since. So the look that this setting leads to has not begun when the word
+//! is read, and finds what was marked before that.
 //!
-//! tests/interleavings.rs plays this code in every order of its steps. All of them are sequentially
-//! consistent: marks before the word is read, the word before marks.
+//! tests/interleavings.rs plays this code in every order of its steps. All are sequentially
+//! consistent: holds are marked before the word is read; a look writes it before it reads marks.
 
 use core::ops::RangeInclusive;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -37,18 +37,18 @@ use uncork_cork::Instant;
 use crate::Posix;
 use crate::kernel::Kernel;
 
-/// The thread has begun to look since the alarm was set, if it was.
+/// The thread has begun a look since the alarm was last set, or it was never set.
 const NOT_SET: u64 = 0;
-/// Somebody is setting it to what the other bits say. As nanoseconds, 292 years.
+/// A thread is setting the alarm to the other bits: nanoseconds, enough for 292 years.
 const SETTING: u64 = 1 << 63;
-/// Any time at all, but [`NOT_SET`].
+/// The earliest time that is not [`NOT_SET`].
 const EVER: Instant = Instant(1);
 
-/// Where [`Alarm::expiry`] is; the tests look at every step.
+/// The word of [`Alarm::expiry`]; the tests' implementation observes every step.
 pub(crate) trait Word {
     fn load(&self) -> u64;
     fn store(&self, value: u64);
-    /// Stores `new` if `old` is there.
+    /// Stores `new` if the value is `old`; returns whether it was.
     fn replace(&self, old: u64, new: u64) -> bool;
 }
 
@@ -67,12 +67,12 @@ impl Word for AtomicU64 {
     }
 }
 
-/// What is known of the alarm.
+/// State of the alarm.
 #[derive(Debug)]
 pub(crate) struct Alarm<W = AtomicU64> {
-    /// Nanoseconds of the monotonic clock, [`NOT_SET`], or with [`SETTING`].
+    /// Nanoseconds of the monotonic clock, possibly with [`SETTING`]; or [`NOT_SET`].
     expiry: W,
-    /// The thread has one. Otherwise it ticks.
+    /// The thread has an alarm. Otherwise it ticks.
     is_there: AtomicBool,
     /// When the latest hold began, in nanoseconds.
     latest_ns: AtomicU64,
@@ -91,7 +91,7 @@ impl<W> Alarm<W> {
 }
 
 impl<W: Word> Alarm<W> {
-    /// Whether the thread sleeps by the alarm. Asked after something was marked as held; said
+    /// Returns whether the thread sleeps by the alarm. Read after something was marked as held; set
     /// before the thread's first look.
     #[inline]
     pub(crate) fn is_there(&self) -> bool {
@@ -102,19 +102,19 @@ impl<W: Word> Alarm<W> {
         self.is_there.store(true, SeqCst);
     }
 
-    /// Its thread is gone.
+    /// Notes that the alarm's thread is gone.
     pub(crate) fn disappears(&self) {
         self.is_there.store(false, SeqCst);
         self.expiry.store(NOT_SET);
     }
 
-    /// Before the thread looks for marks.
+    /// Begins a look, before the thread reads marks.
     pub(crate) fn begin_look(&self) {
         self.expiry.store(NOT_SET);
     }
 
-    /// For a hold that began at `since_ns` and was marked: sets the alarm by `ring`, if need be.
-    /// `alone`: nothing else was held when it was counted. False: it cannot be set.
+    /// Sets the alarm by `ring`, if need be, for a hold that began at `since_ns` and was marked.
+    /// `alone`: nothing else was held when it was counted. False: the alarm cannot be set.
     #[inline]
     pub(crate) fn set_for_hold(
         &self,
@@ -128,19 +128,19 @@ impl<W: Word> Alarm<W> {
         let pause_ns = since_ns.saturating_sub(self.latest_ns.load(Relaxed));
         self.latest_ns.store(since_ns, Relaxed);
         let (earliest, to) = if alone {
-            // As the last pause was, the next chance but one. Each setting may cost a virtual
-            // machine more than 10 µs, when it makes the kernel program the clock.
+            // If this pause is like the last one, the next chance but one. Each setting may cost a
+            // virtual machine more than 10 µs, when it makes the kernel program the clock.
             let soon_ns = pause_ns.saturating_mul(2).clamp(bound_ns / 16, bound_ns / 2);
             (Instant(since_ns + soon_ns), deadline)
         } else {
-            // It is the thread that knows the earliest deadline: let it look.
+            // Only the thread can find the earliest deadline: let it look.
             (EVER, Instant(since_ns))
         };
         let wanted = earliest..=deadline;
         wanted.contains(&Instant(self.expiry.load())) || self.set(&wanted, to, ring)
     }
 
-    /// After a look that has found something, due by `deadline` at the earliest.
+    /// Sets the alarm after a look that has found holds, the earliest due by `deadline`.
     pub(crate) fn set_after_look(
         &self,
         deadline: Instant,
@@ -149,7 +149,7 @@ impl<W: Word> Alarm<W> {
         self.set(&(EVER..=deadline), deadline, ring)
     }
 
-    /// Sets it to `to` unless it is set to what is `wanted`.
+    /// Sets the alarm to `to` unless it is set to a time that is `wanted`.
     #[cold]
     fn set(
         &self,
@@ -177,8 +177,8 @@ impl<W: Word> Alarm<W> {
 }
 
 impl<K: Kernel> Posix<K> {
-    /// Sees to it that the thread looks at what is held and marked in time, if it sleeps by its
-    /// alarm. `before_call` comes before any system call. False: it will not look.
+    /// Makes sure that a thread which sleeps by its alarm looks in time at what is held and marked.
+    /// `before_call` runs before any system call. Returns false if the thread will not look.
     #[inline]
     pub(crate) fn set_alarm_for(
         &self,
@@ -194,8 +194,8 @@ impl<K: Kernel> Posix<K> {
             })
     }
 
-    /// A child of vfork has our memory, but none of our timers; one of its own may have the same
-    /// number.
+    /// Sets the alarm, unless this is a child of vfork: it has our memory, but none of our timers,
+    /// and one of its own may have the same number.
     pub(crate) fn ring_at(&self, at: Instant) -> bool {
         !self.is_other_process() && self.kernel.set_alarm(at)
     }

@@ -1,4 +1,4 @@
-//! The names of what can end a burst: the program's calls, and our own reasons.
+//! The names of what can end a burst: the program's calls, and the library's own reasons.
 
 macro_rules! calls {
     ($($variant:ident $name:literal)+) => {
@@ -9,10 +9,10 @@ macro_rules! calls {
         pub enum Call { $($variant),+ }
 
         impl Call {
-            /// All of them, in the order of their numbers.
+            /// All values, in the order of their numbers.
             pub const ALL: &'static [Call] = &[$(Call::$variant),+];
 
-            /// The call's name as the manual and `--debug` spell it.
+            /// Returns the call's name as the manual and `--debug` spell it.
             pub fn name(self) -> &'static str {
                 match self { $(Call::$variant => $name),+ }
             }
@@ -56,7 +56,7 @@ calls! {
 }
 
 impl Call {
-    /// The call with this number, if there is one (numbers may come from another process).
+    /// Returns the call with this number, if there is one (numbers may come from another process).
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()
     }

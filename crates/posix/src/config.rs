@@ -9,16 +9,16 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Who keeps the bytes of an unfinished logical packet.
+/// Where the bytes of an unfinished logical packet are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Hold {
-    /// The kernel, under MSG_MORE: nothing that was written can be lost with the process.
+    /// In the kernel, under MSG_MORE: nothing that was written can be lost with the process.
     #[default]
     Kernel,
-    /// The process, in a buffer: one system call a logical packet.
+    /// In the process, in a buffer: one system call a logical packet.
     User,
-    /// Nobody: every call goes through (for `--spin` alone, or for comparison).
+    /// Nowhere: every call goes through (for `--spin` alone, or for comparison).
     Off,
 }
 
@@ -33,28 +33,28 @@ pub enum Scope {
     Nodelay,
 }
 
-/// How long a wait tries before it sleeps.
+/// How long a wait polls before it sleeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Spin {
     /// Waits sleep at once.
     #[default]
     Off,
-    /// As long as this thread's recent waits make it worth while.
+    /// As long as this thread's recent waits make it worthwhile.
     Auto,
     /// Always for this long.
     For(Duration),
 }
 
-/// For how long frames that come to a stack may wait for others, when many requests come (`--moderation`).
+/// For how long received frames may wait in a stack's ring for others, when many requests come (`--moderation`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moderation(Option<Duration>);
 
-/// Most bytes of one connection that may be in a stack's device queue (`--small-queue`); without, the stack's own limit.
+/// Largest number of bytes of one connection in a stack's device queue (`--small-queue`); if unset, the stack's own limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SmallQueue(Option<u32>);
 
-/// A setting that could not be understood, as a sentence.
+/// A setting that could not be understood; the text is a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Invalid(String);
@@ -109,17 +109,17 @@ impl fmt::Display for Spin {
 }
 
 impl Spin {
-    /// Whether waits sleep at once.
+    /// Returns whether waits sleep at once.
     pub fn is_off(self) -> bool {
         matches!(self, Self::Off | Self::For(Duration::ZERO))
     }
 }
 
 impl Moderation {
-    /// Not at all.
+    /// No moderation.
     pub const OFF: Self = Self(None);
 
-    /// The time; none at all if it is off.
+    /// Returns the longest time that frames wait; zero if moderation is off.
     pub fn longest(self) -> Duration {
         self.0.unwrap_or_default()
     }
@@ -151,10 +151,10 @@ impl fmt::Display for Moderation {
 }
 
 impl SmallQueue {
-    /// The stack's own limit.
+    /// The stack's own limit applies.
     pub const UNSET: Self = Self(None);
 
-    /// The limit, if there is one to be set.
+    /// Returns the limit, if one was given.
     pub fn bytes(self) -> Option<u32> {
         self.0
     }
@@ -179,18 +179,18 @@ impl fmt::Display for SmallQueue {
     }
 }
 
-/// Largest `--small-queue`: as much as Linux lets a connection have in its send buffer at the most, by default (tcp_wmem).
+/// Largest `--small-queue`: the most that Linux lets a connection have in its send buffer by default (tcp_wmem).
 const SMALL_QUEUE: u32 = 4 << 20;
 /// Longest `--spin DURATION`: a longer one is a mistake in the unit.
 const MAX_SPIN: Duration = Duration::from_millis(100);
 /// Shortest and longest `--moderation`: below that a timer gathers nothing, and longer waits are what this project is
-/// against.
+/// meant to avoid.
 const MODERATION: (Duration, Duration) = (Duration::from_micros(10), Duration::from_millis(1));
-/// Shortest and longest `--bound`. Below 100 µs the timer costs more than it saves; past
-/// 200 ms the kernel lets go of MSG_MORE data by itself.
+/// Shortest and longest `--bound`. Below 100 µs the timer costs more than it saves; past 200 ms the kernel sends MSG_MORE
+/// data by itself.
 const BOUND: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(200));
 
-/// How long anything may stay held, whatever the program does (`--bound`).
+/// How long anything may stay held at most, whatever the program does (`--bound`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Bound(pub Duration);
@@ -218,7 +218,7 @@ impl fmt::Display for Bound {
     }
 }
 
-/// Reads a duration such as `1ms`, `250us`, `1.5ms` or `2s`. The unit is required.
+/// Parses a duration such as `1ms`, `250us`, `1.5ms` or `2s`. The unit is required.
 pub fn parse_duration(text: &str) -> Result<Duration, Invalid> {
     let invalid = || Invalid(format!("{text:?} is not a duration such as 1ms, 250us or 2s"));
     let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(invalid)?;
@@ -238,7 +238,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, Invalid> {
     Ok(Duration::from_nanos(total.round() as u64))
 }
 
-/// The shortest spelling that [`parse_duration`] reads back to the same value.
+/// Returns the shortest spelling that [`parse_duration`] reads back to the same value.
 pub fn format_duration(duration: Duration) -> String {
     let nanoseconds = duration.as_nanos();
     for (size, unit) in [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")] {
@@ -255,11 +255,11 @@ pub enum StatsTo {
     /// No report is kept.
     #[default]
     Nowhere,
-    /// One line for people on standard error.
+    /// One line for people, on standard error.
     Stderr,
     /// One JSON line, appended to this file.
     File(String),
-    /// One JSON datagram stream to this abstract Unix socket (`uncork run` listens there).
+    /// One JSON line, over a stream connection to this abstract Unix socket (`uncork run` listens there).
     Socket(String),
 }
 
@@ -332,10 +332,9 @@ pub mod variable {
 }
 
 impl Settings {
-    /// Reads the settings through `lookup`. `autocork` says that the library was loaded under
-    /// its second name, whose users expect scope nodelay and the `AUTOCORK_*` variables.
-    /// A value that cannot be understood leaves the default and is told in `ignored`: a
-    /// preloaded library may neither print nor stop the program.
+    /// Reads the settings through `lookup`. `autocork` says that the library was loaded under its second name, whose users
+    /// expect scope nodelay and the `AUTOCORK_*` variables. A value that cannot be understood leaves the default and is
+    /// reported in `ignored`: a preloaded library may neither print nor stop the program.
     pub fn from_lookup(autocork: bool, lookup: impl Fn(&str) -> Option<String>) -> Self {
         let mut settings = Self { autocork, ..Self::default() };
         if autocork {
@@ -363,7 +362,7 @@ impl Settings {
         settings
     }
 
-    /// For how long frames that come to a stack may wait. Who spins takes each in as soon as it is there.
+    /// Returns how long received frames may wait in a stack's ring: not at all if waits spin.
     pub fn moderation(&self) -> Duration {
         if self.spin.is_off() { self.moderation.longest() } else { Duration::ZERO }
     }

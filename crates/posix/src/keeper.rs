@@ -1,12 +1,12 @@
 //! The timer: nothing stays held longer than the bound, whatever the program does.
 //!
-//! One thread a process, made when something is first held; it has no thread-local storage, so
-//! nothing that it runs may use any, nor allocate (`preload`'s keeper.rs says why). While anything
-//! is going on it wakes once a bound, or at the earliest deadline of what is held, and pushes what
-//! is due; after a while without holds it sleeps until it is roused. Where it has an alarm it
-//! sleeps until that rings, and the program moves it on (alarm.rs). The first held write of a burst
-//! reads the clock, the others do nothing for the timer. docs/TIMER.md has what else was tried and
-//! what each costs a write.
+//! There is one thread a process, made when something is first held; it has no thread-local storage,
+//! so nothing that it runs may use any, nor allocate (`preload`'s keeper.rs says why). While
+//! anything is held it wakes once a bound, or at the earliest deadline of what is held, and pushes
+//! what is due; after a while without holds it sleeps until it is roused. Where it has an alarm it
+//! sleeps until that rings, and the program moves the alarm on (alarm.rs). The first held write of a
+//! burst reads the clock, the others do nothing for the timer. docs/TIMER.md lists what else was
+//! tried and what each costs a write.
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -21,20 +21,20 @@ use crate::{Call, Posix};
 
 /// The thread does not exist (yet).
 const NONE: u32 = 0;
-/// It looks by itself, or when its alarm rings.
+/// The thread looks by itself, or when its alarm rings.
 const TICKING: u32 = 1;
-/// It sleeps until something is held.
+/// The thread sleeps until something is held.
 const IDLE: u32 = 2;
-/// It cannot be made, or must not be there for a moment: nothing is held.
+/// The thread cannot be made, or must not exist for a moment: nothing is held.
 const BARRED: u32 = 3;
-/// It is asked to end.
+/// The thread is asked to end.
 const LEAVING: u32 = 4;
-/// It is being made.
+/// The thread is being made.
 const STARTING: u32 = 5;
 
-/// Ticks without a hold after which it sleeps.
+/// Ticks without a hold after which the thread sleeps.
 const LINGER_TICKS: u32 = 20;
-/// A look that takes longer belongs to a process that we were copied from without our knowing.
+/// A look that seems to take longer is that of a process from which we were copied unnoticed.
 pub(crate) const LONGEST_LOOK: Duration = Duration::from_secs(1);
 /// What the timer thread and the writers share.
 #[derive(Debug)]
@@ -44,11 +44,11 @@ pub(crate) struct State {
     /// Something was held since the latest tick.
     active: AtomicBool,
     quiet_ticks: AtomicU32,
-    /// The thread is in the middle of a look, and may have locks.
+    /// The thread is in the middle of a look, and may hold locks.
     looking: AtomicBool,
     /// Forks that are about to happen: no look may begin.
     forking: AtomicU32,
-    /// Somebody is making a call without the thread ([`Posix::without_keeper`]).
+    /// Another thread is making a call without the timer thread ([`Posix::without_keeper`]).
     without: AtomicBool,
     pub(crate) alarm: Alarm,
 }
@@ -79,7 +79,7 @@ impl State {
         self.bound.load(Relaxed)
     }
 
-    /// Whether the thread will look by itself. Called after something was marked as held
+    /// Returns whether the thread will look by itself. Called after something was marked as held
     /// (sequentially consistent), as the thread looks for marks after it has said it is idle.
     #[inline]
     pub(crate) fn is_ticking(&self) -> bool {
@@ -87,13 +87,13 @@ impl State {
         self.state.load(SeqCst) == TICKING
     }
 
-    /// As while another thread is making it.
+    /// Acts as if another thread were making the timer thread.
     #[cfg(test)]
     pub(crate) fn pretend_to_start(&self) {
         self.state.store(STARTING, SeqCst);
     }
 
-    /// Runs `write` as by somebody who has seen the thread just before it was asked to end.
+    /// Runs `write` as a thread that has seen the timer thread just before it was asked to end.
     #[cfg(test)]
     pub(crate) fn as_before_leaving(&self, write: impl FnOnce()) {
         self.state.store(TICKING, SeqCst);
@@ -101,7 +101,7 @@ impl State {
         self.state.store(LEAVING, SeqCst);
     }
 
-    /// In a child of fork: the thread stayed with the parent.
+    /// Resets the state in a child of fork: the thread stayed with the parent.
     pub(crate) fn gone(&self) {
         self.forking.store(0, SeqCst);
         self.without.store(false, SeqCst);
@@ -114,19 +114,19 @@ impl State {
 /// What the timer thread does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// End: the process is to be without it for a moment.
+    /// End: the process must be without this thread for a moment.
     Leave,
     /// Look again after this long.
     Tick(Duration),
     /// Sleep until [`Kernel::wake_keeper`].
     Sleep,
-    /// Sleep until the alarm rings or [`Kernel::wake_keeper`]; after a while without either, ask
+    /// Sleep until the alarm rings or [`Kernel::wake_keeper`]; after a while without either, call
     /// [`Posix::may_end`].
     Await,
 }
 
 impl<K: Kernel> Posix<K> {
-    /// Something is held and the timer is not ticking: makes or wakes it. False when it cannot.
+    /// Makes or wakes the timer thread, which is not ticking. Returns false if it cannot.
     #[cold]
     pub(crate) fn rouse_keeper(&self) -> bool {
         let keeper = &self.keeper;
@@ -150,8 +150,8 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// Whoever wants it to end meanwhile waits until it is there ([`Posix::ask_to_leave`]): it would
-    /// not know otherwise, and live on beside one that is made later.
+    /// Makes the thread. A thread that wants it to end meanwhile waits until it exists
+    /// ([`Posix::ask_to_leave`]): unasked, it would live on beside one that is made later.
     fn make_keeper(&self) -> bool {
         self.keeper.alarm.disappears();
         let made = self.kernel.start_keeper();
@@ -162,8 +162,8 @@ impl<K: Kernel> Posix<K> {
         made
     }
 
-    /// Asks the thread to end; tells in which state it was. Not for ever, as whoever makes it may
-    /// be the thread that this one, a signal handler, has interrupted.
+    /// Asks the thread to end; returns the state that it was in. Does not wait for ever, as this may
+    /// run in a signal handler that interrupted the very thread which is making the timer thread.
     fn ask_to_leave(&self) -> u32 {
         let state = &self.keeper.state;
         let begin = self.kernel.now();
@@ -177,12 +177,12 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// The timer thread can be woken by [`Kernel::set_alarm`] from now on. Before its first look.
+    /// Notes, before the timer thread's first look, that [`Kernel::set_alarm`] can wake it.
     pub fn keeper_has_alarm(&self) {
         self.keeper.alarm.appears();
     }
 
-    /// One look of the timer thread.
+    /// Makes one look of the timer thread.
     pub fn tick(&self) -> Next {
         let keeper = &self.keeper;
         keeper.looking.store(true, SeqCst);
@@ -201,8 +201,8 @@ impl<K: Kernel> Posix<K> {
         self.await_keeper();
     }
 
-    /// Waits for the end of a look that the timer thread may be in: what it has taken to send is
-    /// sent then.
+    /// Waits for the end of a look that the timer thread may be in: what it has begun to send has
+    /// been sent by then.
     pub(crate) fn await_keeper(&self) {
         let begin = self.kernel.now();
         while self.keeper.looking.load(SeqCst) && self.kernel.now().since(begin) < LONGEST_LOOK {
@@ -210,7 +210,7 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// In the parent, after a fork.
+    /// Lets the timer thread look again, in the parent, after a fork.
     pub fn after_fork_in_parent(&self) {
         self.keeper.forking.fetch_sub(1, SeqCst);
     }
@@ -237,7 +237,7 @@ impl<K: Kernel> Posix<K> {
         } else if keeper.quiet_ticks.fetch_add(1, Relaxed) >= LINGER_TICKS {
             keeper.quiet_ticks.store(0, Relaxed);
             let idle = keeper.state.compare_exchange(TICKING, IDLE, SeqCst, SeqCst).is_ok();
-            // Whoever held something before it could see that we are idle has not roused us.
+            // A thread that held something before it could see that we are idle has not roused us.
             if idle && !self.anything_left() {
                 return Next::Sleep;
             }
@@ -256,37 +256,37 @@ impl<K: Kernel> Posix<K> {
         Next::Await
     }
 
-    /// The alarm has not rung for a long while: whether the timer thread may end, to be made again.
+    /// Returns whether the timer thread may end: the alarm has not rung for a long while.
     pub fn may_end(&self) -> bool {
         let state = &self.keeper.state;
-        // It does not ring while the program keeps moving it on.
+        // The alarm does not ring while the program keeps moving it on.
         if self.keeper.active.swap(false, Relaxed)
             || state.compare_exchange(TICKING, NONE, SeqCst, SeqCst).is_err()
         {
             return false;
         }
-        // Whoever held something before it could see that we are gone counts on us.
+        // A thread that held something before it could see that we are gone counts on us.
         !self.anything_left() || state.compare_exchange(NONE, TICKING, SeqCst, SeqCst).is_err()
     }
 
-    /// Whether the timer thread is asked to sleep still ([`Next::Sleep`]).
+    /// Returns whether the timer thread is still meant to sleep ([`Next::Sleep`]).
     pub fn keeper_sleeps(&self) -> bool {
         self.keeper.state.load(SeqCst) == IDLE
     }
 
-    /// Nothing was held for a long while: whether the timer thread may end, to be made again.
+    /// Returns whether the timer thread may end: nothing was held for a long while.
     pub fn may_leave(&self) -> bool {
         self.keeper.state.compare_exchange(IDLE, NONE, SeqCst, SeqCst).is_ok()
     }
 
-    /// Whether a timer thread that can do its work no longer may end, for another to take its
+    /// Returns whether a timer thread that can no longer do its work may end. Another one takes its
     /// place at the next hold.
     pub fn may_be_replaced(&self) -> bool {
         self.keeper.state.compare_exchange(TICKING, NONE, SeqCst, SeqCst).is_ok()
     }
 
-    /// Runs `call` while there is no timer thread: it changes what threads of a process have in
-    /// common (its user, its namespaces), and one that libc does not know would be left behind.
+    /// Runs `call` while there is no timer thread: it changes what the threads of a process share
+    /// (its user, its namespaces), and a thread that libc does not know would keep the old ones.
     /// `ended` waits for the thread's end.
     pub fn without_keeper<T>(&self, ended: impl FnOnce(), call: impl FnOnce() -> T) -> T {
         while self.keeper.without.swap(true, SeqCst) {
@@ -296,9 +296,9 @@ impl<K: Kernel> Posix<K> {
         if matches!(before, TICKING | IDLE) {
             self.kernel.wake_keeper();
         }
-        // Also one that has just decided to end by itself.
+        // Wait even if the thread has just decided to end by itself.
         ended();
-        // Also of those who still saw the thread there.
+        // This includes holds of threads that still saw the timer thread there.
         self.release_all(Call::Passed);
         self.keeper.state.store(BARRED, SeqCst);
         let result = call();
@@ -308,13 +308,13 @@ impl<K: Kernel> Posix<K> {
         result
     }
 
-    /// Ends the thread for good and holds nothing from now on: the program is about to forbid
+    /// Ends the thread for good, and nothing is held from now on: the program is about to forbid
     /// itself system calls that the thread needs (seccomp).
     pub fn stand_aside(&self, ended: impl FnOnce()) {
         self.stop_holding();
         self.without_keeper(ended, || ());
         self.keeper.state.store(BARRED, SeqCst);
-        // To look whether anything is gathered takes system calls that may be forbidden as well.
+        // Checking whether anything is gathered takes system calls that may be forbidden as well.
         self.forget_gathering();
     }
 
@@ -322,7 +322,7 @@ impl<K: Kernel> Posix<K> {
         self.kernel.held().count.load(SeqCst) != 0 || self.has_orphans()
     }
 
-    /// Pushes `fd` if it is due; tells by when it must be looked at again if it still holds
+    /// Pushes `fd` if it is due; returns when it must be looked at again, if it still holds
     /// anything.
     fn look(&self, fd: i32, now: Instant) -> Option<Instant> {
         let at = self.find(fd)?;
@@ -334,7 +334,7 @@ impl<K: Kernel> Posix<K> {
         if at.socket.is(flag::BACKLOG) || hold.is_due(now, bound) {
             at.socket.set(flag::TIMED_OUT);
             self.visit(fd, Call::Timer);
-            // What is held still could not be sent: its turn comes at the next look.
+            // What is still held could not be sent: it is tried again at the next look.
             let later = Hold { since: now }.deadline(bound);
             return (at.socket.held.load(SeqCst) != 0).then_some(later);
         }

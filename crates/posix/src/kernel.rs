@@ -1,5 +1,5 @@
-//! What this crate asks of the outside: its own system calls, its memory for sockets, its timer
-//! thread. `preload` answers with Linux, the tests with a fake.
+//! What this crate needs from outside: system calls, memory for sockets, the timer thread.
+//! `preload` implements it on Linux, the tests with a fake.
 
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64};
 use core::time::Duration;
@@ -19,16 +19,16 @@ impl Errno {
     pub const EAGAIN: Self = Self(11);
     /// A signal came.
     pub const EINTR: Self = Self(4);
-    /// The other end is gone.
+    /// The peer has closed the connection.
     pub const EPIPE: Self = Self(32);
-    /// The descriptor is no socket.
+    /// The descriptor is not a socket.
     pub const ENOTSOCK: Self = Self(88);
 }
 
-/// Whether reading from a descriptor may mean waiting for somebody.
+/// Whether reading from a descriptor may block until another party acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A regular file, a directory, a device that never waits.
+    /// A regular file, a directory, a device that never blocks.
     Ready,
     /// A pipe, a socket, a terminal, an eventfd …
     Waits,
@@ -36,110 +36,110 @@ pub enum Kind {
 
 /// What is known of a descriptor, one byte each ([`Kernel::state`]).
 pub mod state {
-    /// Nothing, or not ours: the call goes straight on.
+    /// Unknown, or not ours: the call goes straight on.
     pub const UNKNOWN: u8 = 0;
-    /// Not ours, and known never to wait ([`super::Kind::Ready`]).
+    /// Not ours, and known never to block ([`super::Kind::Ready`]).
     pub const READY: u8 = 1;
-    /// Not ours, and reading it may wait.
+    /// Not ours, and reading from it may block.
     pub const WAITS: u8 = 2;
     /// A TCP socket with a [`super::Socket`] record.
     pub const TCP: u8 = 3;
-    /// A TCP socket on the user-space stack: none of this crate's.
+    /// A TCP socket on the user-space stack: not handled by this crate.
     pub const STACK: u8 = 4;
-    /// An epoll set with such members.
+    /// An epoll set with members that are on the user-space stack.
     pub const STACK_SET: u8 = 5;
     /// A TCP socket on the stack of the process that this one was forked from.
     pub const STACK_OF_PARENT: u8 = 6;
-    /// One of the library's own, which the program is not to close.
+    /// A descriptor of the library's own, which the program must not close.
     pub const OURS: u8 = 7;
 }
 
-/// One bit for each descriptor that may have something held: a hint for the timer, which alone
-/// clears bits (so that setting one twice is free), in two levels.
+/// The set of descriptors that may have something held, one bit each, in two levels: a hint for the
+/// timer, which alone clears bits (so that setting one twice is free).
 #[derive(Debug)]
 pub struct Held {
-    /// Sockets with something held; the fast path of every read looks at it.
+    /// Number of sockets with something held; the fast path of every read looks at it.
     pub count: &'static AtomicU32,
     /// One bit a descriptor.
     pub bits: &'static [AtomicU64],
-    /// One bit a word of `bits`.
+    /// One bit for each word of `bits`.
     pub summary: &'static [AtomicU64],
 }
 
-/// The outside.
+/// The system as this crate sees it.
 pub trait Kernel {
-    /// The state byte of a descriptor; `None` past the end of the table.
+    /// Returns the state byte of a descriptor; `None` past the end of the table.
     fn state(&self, fd: i32) -> Option<&AtomicU8>;
-    /// The record of a descriptor whose state is [`state::TCP`].
+    /// Returns the record of a descriptor whose state is [`state::TCP`].
     fn socket(&self, fd: i32) -> Option<&Socket>;
-    /// As [`Kernel::socket`], making room for it first.
+    /// As [`Kernel::socket`], but makes room for the record first.
     fn make_socket(&self, fd: i32) -> Option<&Socket>;
-    /// The highest descriptor that was ever tracked.
+    /// Returns the highest descriptor that was ever tracked or classified.
     fn highest(&self) -> &AtomicI32;
-    /// Which sockets have something held.
+    /// Returns the set of sockets that have something held.
     fn held(&self) -> &Held;
 
-    /// The calling thread's number for biased locks, if [`Kernel::barrier`] works here; at its end
-    /// the thread calls `forget`, and has none from then on.
+    /// Returns the calling thread's number for biased locks, if [`Kernel::barrier`] works here;
+    /// when the thread ends it calls `forget`, and has no number from then on.
     fn thread(&self, forget: fn()) -> Thread;
-    /// A barrier on every core that runs a thread of this process (membarrier(2)).
+    /// Makes a memory barrier on every core that runs a thread of this process (membarrier(2)).
     fn barrier(&self);
 
-    /// Keeps the program's signal handlers away from the calling thread, if there are any that can
-    /// come at any time; gives what [`Kernel::let_handlers`] needs.
+    /// Blocks the program's signal handlers in the calling thread, if there are any that can run at
+    /// any time; returns what [`Kernel::let_handlers`] needs.
     fn keep_handlers_off(&self) -> Option<u64>;
-    /// Lets them come again.
+    /// Unblocks the handlers again.
     fn let_handlers(&self, before: u64);
 
-    /// Lets go of what the kernel holds, whatever Nagle says: sets TCP_NODELAY, which pushes.
+    /// Sends what the kernel holds, whatever Nagle says: sets TCP_NODELAY, which pushes.
     fn push(&self, fd: i32);
-    /// send(2) with MSG_DONTWAIT | MSG_NOSIGNAL, and MSG_MORE if `more`.
+    /// Makes a send(2) with MSG_DONTWAIT | MSG_NOSIGNAL, and MSG_MORE if `more`.
     fn send(&self, fd: i32, bytes: &[u8], more: bool) -> Result<usize, Errno>;
-    /// Waits until `fd` takes bytes again or has failed. `Ok(false)`: time ran out.
+    /// Waits until `fd` takes bytes again or has failed. `Ok(false)`: the limit has passed.
     fn wait_writable(&self, fd: i32, limit: Option<Duration>) -> Result<bool, Errno>;
-    /// Makes room for `bytes` more in the socket's send buffer, if the system's limit allows.
+    /// Makes room for `bytes` more in the socket's send buffer, if the system's limit allows it.
     fn widen_send_buffer(&self, fd: i32, bytes: usize);
-    /// Takes `fd` out of the epoll set `epfd`.
+    /// Removes `fd` from the epoll set `epfd`.
     fn unwatch(&self, epfd: i32, fd: i32);
-    /// shutdown(2) for writing.
+    /// Makes a shutdown(2) for writing.
     fn shut_writing(&self, fd: i32);
-    /// SO_SNDTIMEO, `None` when it is not set.
+    /// Returns SO_SNDTIMEO; `None` if it is not set.
     fn send_timeout(&self, fd: i32) -> Option<Duration>;
-    /// O_NONBLOCK.
+    /// Returns whether O_NONBLOCK is set.
     fn is_nonblocking(&self, fd: i32) -> bool;
-    /// FD_CLOEXEC.
+    /// Returns whether FD_CLOEXEC is set.
     fn closes_on_exec(&self, fd: i32) -> bool;
-    /// Whether reading may wait.
+    /// Returns whether reading may block.
     fn kind(&self, fd: i32) -> Kind;
-    /// Whether `fd` is a TCP socket (SO_DOMAIN inet or inet6, SO_PROTOCOL tcp).
+    /// Returns whether `fd` is a TCP socket (SO_DOMAIN inet or inet6, SO_PROTOCOL tcp).
     fn is_tcp(&self, fd: i32) -> bool;
-    /// The kernel's TCP_NODELAY.
+    /// Returns the kernel's TCP_NODELAY.
     fn nodelay(&self, fd: i32) -> bool;
-    /// TCP_MAXSEG: payload of a full segment, in bytes.
+    /// Returns TCP_MAXSEG: the payload of a full segment, in bytes.
     fn max_segment(&self, fd: i32) -> u32;
-    /// The other end.
+    /// Returns the peer's address.
     fn peer(&self, fd: i32) -> Option<SocketAddr>;
-    /// An identity that descriptors of one open file share (st_ino of a socket).
+    /// Returns an identity that descriptors of one open file share (st_ino of a socket).
     fn identity(&self, fd: i32) -> u64;
-    /// A duplicate that programs do not stumble over: high and close-on-exec.
+    /// Makes a duplicate that does not get in the program's way: high and close-on-exec.
     fn duplicate(&self, fd: i32) -> Option<i32>;
     /// Closes a descriptor of [`Kernel::duplicate`].
     fn close(&self, fd: i32);
-    /// CLOCK_MONOTONIC.
+    /// Returns the time of CLOCK_MONOTONIC.
     fn now(&self) -> Instant;
-    /// Gives the core to somebody else for a moment.
+    /// Yields the core to another thread for a moment.
     fn give_way(&self);
-    /// Makes the timer thread; false when that cannot be done.
+    /// Makes the timer thread; returns false if that cannot be done.
     fn start_keeper(&self) -> bool;
     /// Wakes the timer thread from its sleep, whatever its alarm is set to.
     fn wake_keeper(&self);
-    /// Has the timer thread wake at `at` of [`Kernel::now`], at once if that is past, in place of
-    /// when it was to wake by an earlier call. False: it has no alarm.
+    /// Makes the timer thread wake at `at` of [`Kernel::now`], at once if that is past, instead of
+    /// at the time that an earlier call has set. Returns false if it has no alarm.
     fn set_alarm(&self, at: Instant) -> bool;
     /// Writes a line of `--debug` to standard error.
     fn say(&self, line: &str);
-    /// A socket was pushed while `AUTOCORK_DUMP_INTERVAL` is set: time to dump, perhaps.
+    /// Tells that a socket was pushed while `AUTOCORK_DUMP_INTERVAL` is set: a dump may be due.
     fn consider_dump(&self);
-    /// Process id, not cached.
+    /// Returns the process id, not cached.
     fn pid(&self) -> u32;
 }

@@ -5,20 +5,20 @@ use crate::report::HeldTime;
 use crate::socket::{Socket, flag};
 use crate::{Call, Posix};
 
-/// Buckets of the time held: eight to an octave, from 8 ns to 2⁴⁰ ns.
+/// Number of buckets of the time held: eight to an octave, from 8 ns to 2⁴⁰ ns.
 const BUCKETS: usize = 8 * 38;
 
 /// One socket's statistics.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     pub(crate) pushed_by: [u32; Call::ALL.len()],
-    /// Writes passed through, by [`flag::REASONS`], then for no reason of the socket's. A handler that has interrupted
-    /// malloc(3) may write: nothing here grows.
+    /// Writes passed through, by [`flag::REASONS`], then those for which the socket gives no reason. A write may come
+    /// from a signal handler that has interrupted malloc(3): nothing here grows.
     passed: [u64; flag::REASONS.len() + 1],
     pub(crate) autocork: Option<Box<crate::reporting::AutocorkDump>>,
     held: [u32; BUCKETS],
     held_max_ns: u64,
-    /// When the present hold began (ns), 0 if nothing is held.
+    /// When the current hold began (ns), 0 if nothing is held.
     held_from_ns: u64,
 }
 
@@ -35,21 +35,21 @@ impl Default for Ledger {
     }
 }
 
-/// Bucket of a duration: its exponent and three bits of its mantissa.
+/// Returns the bucket of a duration: its exponent and three bits of its mantissa.
 fn bucket(ns: u64) -> usize {
     let ns = ns.max(8);
     let exponent = 63 - ns.leading_zeros() as usize;
     ((exponent - 3) * 8 + (ns >> (exponent - 3)) as usize % 8).min(BUCKETS - 1)
 }
 
-/// Largest duration of a bucket.
+/// Returns the largest duration of a bucket.
 fn upper_ns(bucket: usize) -> u64 {
     let exponent = bucket / 8;
     ((8 + bucket as u64 % 8 + 1) << exponent) - 1
 }
 
 impl Ledger {
-    /// How many writes were passed through for each reason there was.
+    /// Iterates over the reasons for which writes were passed through, with their numbers.
     pub(crate) fn passed(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let reasons = flag::REASONS.iter().map(|(_, reason)| *reason);
         let reasons = reasons.chain(["flags or control data of its own"]);
@@ -62,7 +62,7 @@ impl Ledger {
         }
     }
 
-    /// The hold is over; its length, if one was open.
+    /// Ends the hold; returns its length, if one was open.
     pub(crate) fn end_hold(&mut self, now_ns: u64) -> Option<u64> {
         let from = core::mem::take(&mut self.held_from_ns);
         (from != 0).then(|| {
@@ -97,7 +97,7 @@ impl Ledger {
 }
 
 impl<K: Kernel> Posix<K> {
-    /// Whether statistics are asked for.
+    /// Returns whether statistics are asked for.
     #[inline]
     pub(crate) fn keeps_ledger(&self) -> bool {
         let settings = self.settings();
@@ -105,7 +105,7 @@ impl<K: Kernel> Posix<K> {
     }
 
     fn with_ledger<T>(&self, socket: &Socket, run: impl FnOnce(&mut Ledger) -> T) -> Option<T> {
-        // A signal handler may find its own thread here: a lost count is no harm.
+        // A signal handler may find that its own thread holds the lock: a lost count is harmless.
         let mut ledger = socket.ledger.try_lock().ok()?;
         Some(run(ledger.get_or_insert_default()))
     }
@@ -133,7 +133,7 @@ impl<K: Kernel> Posix<K> {
             }
         };
         if call == Call::Timer {
-            // What was held has a ledger already; the timer's thread could not make one.
+            // What was held already has a ledger; the timer's thread could not make one.
             if let Ok(mut ledger) = socket.ledger.try_lock()
                 && let Some(ledger) = ledger.as_deref_mut()
             {

@@ -1,8 +1,8 @@
 //! What a socket call means to uncork.
 //!
 //! The shims of `preload` say what the program is about to do; this crate says what that means:
-//! which bytes are held, where, and what makes them leave. It performs nothing itself but
-//! through the [`Kernel`] that it is given, and knows no pointer and no libc.
+//! which bytes are held, where, and what makes them leave. It performs nothing itself except
+//! through the [`Kernel`] that it is given, and uses no pointer and no libc.
 //!
 //! ```text
 //!  write(fd)        plan_write ─▶ Pass | Send{more} | Gather      (write.rs, gather/)
@@ -12,8 +12,8 @@
 //!  the timer        tick                              (keeper.rs, alarm.rs, orphans.rs)
 //! ```
 //!
-//! Locks: `Socket::gathered`, then nothing; `Socket::ledger`, then `closed`. Reading and
-//! waiting take none, nor does any call on a descriptor that is not ours.
+//! Locks: only `Socket::gathered` is waited for, all others are tried. Calls that read or wait take
+//! none unless something is held, nor does any call on a descriptor that is not ours.
 #![forbid(unsafe_code)]
 
 mod alarm;
@@ -63,7 +63,7 @@ pub struct Socketed<'a> {
 }
 
 impl Socketed<'_> {
-    /// Whether its small writes are gathered in the process.
+    /// Returns whether the socket's small writes are gathered in the process.
     #[must_use]
     #[inline]
     pub fn gathers(&self) -> bool {
@@ -71,28 +71,28 @@ impl Socketed<'_> {
     }
 }
 
-/// The library's state in one process.
+/// The library's state in one process; its methods are what the shims call.
 #[derive(Debug)]
 pub struct Posix<K> {
-    /// The outside.
+    /// System calls, sockets' memory and the timer thread.
     pub kernel: K,
     settings: OnceLock<Settings>,
     keeper: keeper::State,
-    /// Holding is impossible (no timer thread to be had), or the program is at its end.
+    /// Nothing can be held (no timer thread can be had), or the program is at its end.
     disabled: AtomicBool,
-    /// It is at its end only if it can become another program.
+    /// The program ends only if its exec succeeds; otherwise holding begins again.
     may_go_on: AtomicBool,
-    /// The program uses io_uring, which sends behind our back: nothing is kept in the process.
+    /// The program uses io_uring, which sends without our knowing: nothing is kept in the process.
     kernel_only: AtomicBool,
-    /// What sockets that this process made have learnt, for the next one.
+    /// Rhythm learnt from sockets that this process made, for the next one that it makes.
     made_rhythm: AtomicU32,
-    /// The process that this state belongs to; another one is a child of vfork.
+    /// The process that this state belongs to; any other one is a child of vfork.
     pid: AtomicU32,
     closed: Mutex<reporting::Closed>,
     orphans: Mutex<Vec<orphans::Orphan>>,
 }
 
-/// Before [`Posix::start`], and where the library stands aside altogether.
+/// Settings in force before [`Posix::start`], and where the library stands aside altogether.
 static STAND_ASIDE: Settings = Settings {
     hold: Hold::Off,
     scope: config::Scope::All,
@@ -109,7 +109,7 @@ static STAND_ASIDE: Settings = Settings {
 };
 
 impl<K: Kernel> Posix<K> {
-    /// A library that has not been started: everything passes.
+    /// Creates a library that has not been started: every call passes.
     pub const fn new(kernel: K) -> Self {
         Self {
             kernel,
@@ -125,25 +125,25 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// Begins with these settings. Later calls change nothing.
+    /// Starts with these settings. Later calls change nothing.
     pub fn start(&self, settings: Settings) {
         self.pid.store(self.kernel.pid(), core::sync::atomic::Ordering::Relaxed);
         self.keeper.set_bound(settings.bound.0);
         let _ = self.settings.set(settings);
     }
 
-    /// Whether [`Posix::start`] was called.
+    /// Returns whether [`Posix::start`] was called.
     pub fn started(&self) -> bool {
         self.settings.get().is_some()
     }
 
-    /// The settings in force.
+    /// Returns the settings in force.
     #[inline]
     pub fn settings(&self) -> &Settings {
         self.settings.get().unwrap_or(&STAND_ASIDE)
     }
 
-    /// The record of `fd`, if it is a tracked TCP socket.
+    /// Returns the record of `fd`, if it is a tracked TCP socket.
     #[inline]
     pub fn find(&self, fd: i32) -> Option<Socketed<'_>> {
         use core::sync::atomic::Ordering::Relaxed;

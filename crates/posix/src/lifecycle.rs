@@ -1,4 +1,4 @@
-//! Descriptors come, go, and are shared.
+//! How descriptors appear, go, and are shared.
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -19,7 +19,7 @@ pub enum Origin {
     Made,
     /// accept(2) on this listener.
     Accepted(i32),
-    /// It was there when the program began, or came over a Unix socket: others may have it too.
+    /// It was there when the program began, or came over a Unix socket: other processes may have it too.
     Inherited,
 }
 
@@ -27,12 +27,12 @@ pub enum Origin {
 #[derive(Clone, Copy, Debug)]
 pub struct Filling<'a> {
     at: Socketed<'a>,
-    /// Writes of the socket by then.
+    /// The socket's count of writes at that time.
     writes: u64,
 }
 
 impl<K: Kernel> Posix<K> {
-    /// A TCP socket has appeared at `fd`.
+    /// Notes that a TCP socket has appeared at `fd`.
     pub fn opened(&self, fd: i32, origin: Origin) {
         if self.settings.get().is_none() || self.is_vfork_child() {
             return;
@@ -50,8 +50,7 @@ impl<K: Kernel> Posix<K> {
             Origin::Accepted(listener) => {
                 let parent = self.find(listener).map(|at| at.socket);
                 cork = parent.map_or(cork, |parent| Cork::with_rhythm(parent.cork().rhythm()));
-                // TCP_NODELAY is inherited from the listener (tcp(7) does not say so; accepted
-                // sockets are clones).
+                // TCP_NODELAY is inherited from the listener (tcp(7) does not say so; accepted sockets are clones).
                 let asked = parent.map_or_else(
                     || self.kernel.nodelay(fd),
                     |parent| parent.is(flag::ASKED_NODELAY),
@@ -85,10 +84,10 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// Makes a record that of a new socket.
+    /// Resets a record to that of a new socket.
     fn renew(&self, at: Socketed<'_>, flags: u32) {
         let socket = at.socket;
-        // Of one that was closed behind our back.
+        // Ends the hold of a socket that was closed without our knowing.
         self.end_hold(at);
         socket.reset(flags);
         if self.settings().hold == Hold::User {
@@ -101,7 +100,7 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// An accepted descriptor, whatever the listener is.
+    /// Notes an accepted descriptor, whether the listener is tracked or not.
     pub fn accepted(&self, fd: i32, listener: i32) {
         match self.find(listener) {
             Some(at) => {
@@ -113,14 +112,14 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// listen(2) has succeeded.
+    /// Notes that listen(2) has succeeded.
     pub fn listens(&self, fd: i32) {
         if let Some(at) = self.find(fd).filter(|_| !self.is_vfork_child()) {
             at.socket.set(flag::LISTENER);
         }
     }
 
-    /// A descriptor came from outside (at the start, or over a Unix socket).
+    /// Notes a descriptor that came from outside (at the start, or over a Unix socket).
     pub fn inherited(&self, fd: i32) {
         self.returned(fd);
         if let Some(at) = self.find(fd).filter(|_| !self.is_vfork_child()) {
@@ -128,15 +127,15 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// A descriptor that was none of ours for a while is the kernel's again. Duplicates of it may be, too.
+    /// Notes that a descriptor which was not ours for a while is the kernel's again. So may be duplicates of it.
     pub fn returned(&self, fd: i32) {
         if self.kernel.is_tcp(fd) {
             self.opened(fd, Origin::Inherited);
         }
     }
 
-    /// `fd` is about to be closed (or replaced). Forgets it first: once it is closed, another
-    /// thread may get the number.
+    /// Notes that `fd` is about to be closed (or replaced). Forgets it first: once it is closed, another thread may get
+    /// the number.
     pub fn closing(&self, fd: i32, call: Call) {
         let Some(byte) = self.kernel.state(fd) else { return };
         if matches!(byte.load(Relaxed), state::UNKNOWN | state::OURS) || self.is_vfork_child() {
@@ -153,8 +152,7 @@ impl<K: Kernel> Posix<K> {
             self.see_visitors_off(at);
             self.teach_siblings(at);
             self.report_closed(at);
-            // A last look: a thread that wrote while we closed has lost its race, but the
-            // count of holds must not.
+            // A last look: a thread that wrote while we closed has lost its race, but the count of holds must stay right.
             self.end_hold(at);
         } else {
             byte.store(state::UNKNOWN, SeqCst);
@@ -164,7 +162,7 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// `fd` turned out to be no socket: it was closed and reused behind our back.
+    /// Forgets `fd`, which turned out not to be a socket: it was closed and reused without our knowing.
     pub fn forget(&self, fd: i32) {
         if let (Some(at), Some(byte)) = (self.find(fd), self.kernel.state(fd)) {
             self.end_hold(at);
@@ -172,8 +170,8 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// What this connection has learnt, the next one of its kind begins with: the next that its
-    /// listener accepts, or the next that this process makes.
+    /// Passes on what this connection has learnt to the next one of its kind: the next that its listener accepts, or the
+    /// next that this process makes.
     fn teach_siblings(&self, at: Socketed<'_>) {
         let learnt = at.socket.cork().rhythm();
         if at.socket.is(flag::LISTENER | flag::SHARED) {
@@ -196,7 +194,7 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// All descriptors from `first` to `last` are about to be closed.
+    /// Notes that all descriptors from `first` to `last` are about to be closed.
     pub fn closing_range(&self, first: u32, last: u32, call: Call) {
         // Untracked ones may have a state byte too, at most up to the highest ever classified.
         let highest = self.kernel.highest().load(Relaxed).max(0) as u32;
@@ -205,7 +203,7 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// `old` is about to be duplicated, or passed on: it must hold nothing in the process.
+    /// Empties the process's buffer for `old`, which is about to be duplicated, or passed on.
     pub fn sharing(&self, old: i32, call: Call) {
         if self.is_vfork_child() {
             self.kept_by_child(old);
@@ -223,16 +221,16 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// Somebody else will write to `fd` as well, by whom what is gathered in this process could be overtaken: a thread of
-    /// libc's (aio_write), a program that is started.
+    /// Notes that another writer will use `fd`, and could overtake what is gathered in this process: a thread of libc's
+    /// (aio_write), a program that is started.
     pub fn given(&self, fd: i32, call: Call) {
         if self.settings().hold == Hold::User {
             self.sharing(fd, call);
         }
     }
 
-    /// A child of vfork has duplicated `fd`, or has said that the program that it becomes has it, too. What its parent
-    /// has written is sent already ([`Posix::before_vfork`]), and what it will write is not gathered.
+    /// Notes that a child of vfork has duplicated `fd`, or has said that the program which it becomes has it, too. What
+    /// its parent has written is sent already ([`Posix::before_vfork`]), and what it will write is not gathered.
     pub fn kept_by_child(&self, fd: i32) {
         if self.settings().hold == Hold::User
             && let Some(at) = self.find(fd).filter(|_| self.is_vfork_child())
@@ -241,7 +239,7 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// Another program is about to be started: it has whatever is not closed for it, and may write at any time.
+    /// Prepares for a program's start: it has every descriptor that is not closed for it, and may write at any time.
     fn given_to_program(&self, call: Call) {
         if self.settings().hold != Hold::User {
             return;
@@ -256,12 +254,12 @@ impl<K: Kernel> Posix<K> {
         });
     }
 
-    /// `new` is a duplicate of `old`.
+    /// Notes that `new` is a duplicate of `old`.
     pub fn duplicated(&self, old: i32, new: i32) {
         let Some(at) = self.find(old).filter(|_| !self.is_vfork_child()) else { return };
         self.opened(new, Origin::Inherited);
         if let Some(twin) = self.find(new) {
-            // It has a buffer of its own, which nothing ever gets into.
+            // It has a buffer of its own, which always stays empty.
             let flags = at.socket.flags() & !(flag::GATHERS | flag::GATHERED | flag::BACKLOG);
             self.renew(twin, flags | flag::SHARED);
             twin.socket.cookie.store(at.socket.cookie.load(Relaxed), Relaxed);
@@ -269,24 +267,24 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// fork(2) is about to happen: the child must not inherit what this process will send.
+    /// Prepares for fork(2): the child must not inherit what this process will send.
     pub fn before_fork(&self) {
         self.before_wait(Call::Fork);
         self.each_tracked(|at| {
             at.socket.set(flag::SHARED | flag::ELSEWHERE);
-            // What another thread gathers goes now: the child only forgets it.
+            // What another thread gathers is sent now: the child only forgets it.
             self.visit(at.fd, Call::Fork);
         });
         self.pause_keeper();
     }
 
-    /// In the child: only this thread exists, and nothing is held.
+    /// Resets the state in the child of a fork: only this thread exists, and nothing is held.
     pub fn after_fork_in_child(&self) {
         self.pid.store(self.kernel.pid(), Relaxed);
         self.keeper.gone();
         current::set(-1);
         self.kernel.held().count.store(0, SeqCst);
-        // Where a handler has forked on top of its own thread's lock, that is no other's.
+        // Where a handler has forked on top of its own thread's lock, the lock is not another thread's.
         if !local(|local| local.inside.get()) {
             let user = self.settings().hold == Hold::User;
             for fd in (0..=self.kernel.highest().load(Relaxed)).filter(|_| user) {
@@ -312,7 +310,7 @@ impl<K: Kernel> Posix<K> {
         self.report_restart();
     }
 
-    /// A process is about to be made: what was written before comes before what it writes.
+    /// Prepares for a new process: what was written before comes before what it writes.
     pub fn before_spawn(&self, call: Call) {
         self.before_wait(call);
         self.given_to_program(call);
@@ -320,13 +318,13 @@ impl<K: Kernel> Posix<K> {
         self.await_keeper();
     }
 
-    /// vfork is about to happen, or a clone that may be one.
+    /// Prepares for vfork, or a clone that may be one.
     pub fn before_vfork(&self) {
         self.before_spawn(Call::Vfork);
         local(|local| local.vforked.set(true));
     }
 
-    /// vfork's child runs in our memory: what it closes is its own, not ours.
+    /// Returns whether this is a vfork child, which runs in our memory: what it closes is its own, not ours.
     pub fn is_vfork_child(&self) -> bool {
         local(|local| {
             let child = local.vforked.get() && self.is_other_process();
@@ -336,23 +334,23 @@ impl<K: Kernel> Posix<K> {
         })
     }
 
-    /// The process whose state this is.
+    /// Returns the process that this state belongs to.
     pub fn process(&self) -> u32 {
         self.pid.load(Relaxed)
     }
 
-    /// Whether this is another process than the one whose state this is.
+    /// Returns whether this is another process than the one that this state belongs to.
     pub fn is_other_process(&self) -> bool {
         self.kernel.pid() != self.pid.load(Relaxed)
     }
 
-    /// Whether nothing is held any more: the program's calls go through as they are.
+    /// Returns whether nothing is held any more: the program's calls go through as they are.
     #[inline]
     pub fn is_disabled(&self) -> bool {
         self.disabled.load(Relaxed)
     }
 
-    /// The process is about to end or to become another program.
+    /// Prepares for the end of the process, or for an exec.
     pub fn ending(&self, call: Call) {
         if self.is_vfork_child() {
             return;
@@ -368,8 +366,8 @@ impl<K: Kernel> Posix<K> {
         self.wait_for_orphans();
     }
 
-    /// The process is about to end, and nothing of it runs behind this but what is at its very end: as
-    /// [`Posix::ending`], and what other threads still write goes as they write it.
+    /// Prepares for the end of the process, after which nothing of it runs but its last exit handlers: as
+    /// [`Posix::ending`], and what other threads still write is sent as they write it.
     pub fn ending_for_good(&self, call: Call) {
         if self.is_vfork_child() {
             return;
@@ -378,7 +376,7 @@ impl<K: Kernel> Posix<K> {
         self.ending_of_all(call);
     }
 
-    /// The process is about to become another program, or to find that it cannot.
+    /// Prepares for an exec, which may fail.
     pub fn ending_by_exec(&self) {
         if self.is_vfork_child() {
             return;
@@ -391,14 +389,14 @@ impl<K: Kernel> Posix<K> {
         self.ending_of_all(Call::Exec);
     }
 
-    /// No thread is in the middle of gathering anything behind this.
+    /// Pushes all that is held. Afterwards no thread is in the middle of gathering.
     fn ending_of_all(&self, call: Call) {
         self.each_tracked(|at| self.see_writers_off(at));
         self.ending(call);
     }
 
-    /// This thread writes: if it was the one that was to become another program, that has failed. The other
-    /// threads' writes go as they are until it does.
+    /// Begins to hold again if this thread, which writes, is the one that asked for an exec: that has failed. Until then
+    /// the other threads' writes go through as they are.
     #[cold]
     pub(crate) fn goes_on_after_exec(&self) {
         if !local(|local| local.executes.replace(false)) || !self.may_go_on.swap(false, SeqCst) {
@@ -408,21 +406,21 @@ impl<K: Kernel> Posix<K> {
         self.each_tracked(|at| _ = at.socket.clear(flag::OVER));
     }
 
-    /// From here on nothing is held: there may be no other chance to push it.
+    /// Stops holding: there may be no other chance to push.
     pub fn stop_holding(&self) {
         self.may_go_on.store(false, SeqCst);
         self.disabled.store(true, SeqCst);
         self.each_tracked(|at| _ = at.socket.set(flag::OVER));
     }
 
-    /// A socket that has come while [`Posix::stop_holding`] went through all that there were.
+    /// Marks a socket that has appeared while [`Posix::stop_holding`] went through those that there were.
     fn ends_with_others(&self, at: Socketed<'_>) {
         if self.disabled.load(SeqCst) {
             at.socket.set(flag::OVER);
         }
     }
 
-    /// Nothing is gathered any more, and so no write need look for it.
+    /// Notes that nothing is gathered any more, so that no write needs to check for it.
     pub(crate) fn forget_gathering(&self) {
         self.each_tracked(|at| {
             self.see_writers_off(at);
@@ -432,7 +430,7 @@ impl<K: Kernel> Posix<K> {
         });
     }
 
-    /// The program sets up an io_uring, which sends behind our back: keep nothing from it.
+    /// Notes that the program sets up an io_uring, which sends without our knowing: nothing is kept from it.
     pub fn uses_io_uring(&self) {
         self.kernel_only.store(true, SeqCst);
         self.each_tracked(|at| {
@@ -442,7 +440,7 @@ impl<K: Kernel> Posix<K> {
         self.release_all(Call::IoUring);
     }
 
-    /// stdio is put upon `fd`: it will write and read behind our back.
+    /// Notes that a stdio stream is opened on `fd`, which writes and reads without our knowing.
     pub fn uses_stdio(&self, fd: i32) {
         if let Some(at) = self.find(fd) {
             at.socket.set(flag::STDIO);
@@ -453,8 +451,8 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// shutdown(2) is about to happen. Tells whether the end of writing must wait for bytes that
-    /// the connection has not taken, and comes by itself then.
+    /// Prepares for shutdown(2). Returns whether shutting down for writing must wait for bytes that the connection has
+    /// not taken, and is then done by the timer.
     pub fn shutting(&self, fd: i32, writing: bool) -> bool {
         let Some(at) = self.find(fd) else { return false };
         self.end_burst(at, Call::Shutdown);
@@ -465,9 +463,9 @@ impl<K: Kernel> Posix<K> {
         self.flush_for_good(at, Then::Shutdown)
     }
 
-    /// Bytes are about to enter `fd` by another way (sendfile, splice): what the kernel holds
-    /// goes along with them, what is held in the process goes first. They come out of `from`, which may
-    /// have none yet (`is_empty`): then the program waits for somebody, as in a read of that.
+    /// Prepares for bytes that are about to enter `fd` by another way (sendfile, splice): what the kernel holds goes
+    /// along with them, what is held in the process goes first. They come out of `from`, which may be empty still
+    /// (`is_empty`): then the program waits for another, as if it read from there.
     pub fn filling(
         &self,
         fd: i32,
@@ -490,16 +488,16 @@ impl<K: Kernel> Posix<K> {
         if at.socket.held.load(Relaxed) != 0 && self.may_wait(from) && is_empty() {
             self.end_burst(at, call);
         }
-        // It is a write of the burst like any other, but nothing can hold its end back.
+        // This is a write of the burst like any other, but nothing can hold its end back.
         self.count_write(at.socket, bytes);
         self.decide(at.socket, bytes, u32::MAX);
         at.socket.why.store(call as u8, Relaxed);
         Ok(Some(Filling { at, writes: at.socket.writes.load(Relaxed) }))
     }
 
-    /// That call has returned, and has `sent` something or nothing; with `more` the program itself
-    /// holds the end back. Until here what was held counts as held still: a file may be on a slow disk,
-    /// and may have no bytes to take it along.
+    /// Notes that this call has returned, and whether it has `sent` anything; with `more` the program itself holds the
+    /// end back. Until here what was held still counts as held: a file may be on a slow disk, or may have no bytes to
+    /// take it along.
     pub fn filled(&self, filling: &Filling<'_>, sent: bool, more: bool) {
         let at = filling.at;
         if !sent {
@@ -507,7 +505,7 @@ impl<K: Kernel> Posix<K> {
         }
         self.before_unheld(at);
         if at.socket.writes.load(Relaxed) != filling.writes {
-            // Another thread's, behind them.
+            // Another thread has written after these bytes.
             self.note_held(at, held::KERNEL);
         }
         if !more {

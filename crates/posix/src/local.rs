@@ -1,26 +1,26 @@
-//! What each thread knows of itself, in one place: an access to thread-local storage is a call
-//! in a shared library, and the path of a small write makes as few as it can.
+//! Each thread's own state, in one place: an access to thread-local storage is a call in a shared
+//! library, and the path of a small write makes as few of them as it can.
 
 use core::cell::Cell;
 
 use uncork_bias::Thread;
 
-/// One thread.
+/// The state of one thread.
 pub(crate) struct Local {
     /// The socket that this thread wrote to last, until it turns away. -1: none.
     pub(crate) current: Cell<i32>,
-    /// It is inside the lock of a socket's gathered bytes: a signal handler that comes now must
-    /// not wait for it.
+    /// The thread is inside the lock of a socket's gathered bytes: a signal handler that comes now
+    /// must not wait for it.
     pub(crate) inside: Cell<bool>,
-    /// It has called vfork, and may be the child that runs in its parent's memory.
+    /// The thread has called vfork, and may be the child that runs in its parent's memory.
     pub(crate) vforked: Cell<bool>,
-    /// It has asked to become another program.
+    /// The thread has asked for an exec.
     pub(crate) executes: Cell<bool>,
-    /// By what number it owns such locks.
+    /// The number by which the thread owns such locks.
     pub(crate) thread: Cell<Thread>,
-    /// Whether it has asked for such a number.
+    /// Whether the thread has asked for such a number.
     pub(crate) asked: Cell<bool>,
-    /// What a signal handler wrote while the thread was inside.
+    /// What a signal handler wrote while its thread was inside.
     pub(crate) aside: Aside,
 }
 
@@ -38,7 +38,7 @@ thread_local! {
     };
 }
 
-/// Runs `run` with the calling thread's own.
+/// Runs `run` on the calling thread's state.
 #[inline]
 pub(crate) fn local<T>(run: impl FnOnce(&Local) -> T) -> T {
     LOCAL.with(run)
@@ -64,7 +64,7 @@ pub(crate) mod current {
     }
 }
 
-/// Room for what handlers write before their thread comes back to it.
+/// Room for what handlers write before their thread gets back to it.
 pub(crate) const ASIDE_BYTES: usize = 512;
 
 /// Bytes put aside for one socket.
@@ -79,13 +79,13 @@ impl Aside {
         Self { fd: Cell::new(-1), len: Cell::new(0), bytes: [const { Cell::new(0) }; ASIDE_BYTES] }
     }
 
-    /// Whether nothing is there.
+    /// Returns whether nothing was put aside.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.len.get() == 0
     }
 
-    /// Puts `total` bytes aside for `fd`; false when there is no room.
+    /// Puts `total` bytes aside for `fd`; returns false if there is no room.
     pub(crate) fn put<'a>(
         &self,
         fd: i32,
@@ -104,7 +104,7 @@ impl Aside {
         true
     }
 
-    /// Takes what is there, and for which socket.
+    /// Takes what was put aside, and returns it with its socket.
     pub(crate) fn take<'a>(&self, into: &'a mut [u8; ASIDE_BYTES]) -> Option<(i32, &'a [u8])> {
         let len = self.len.replace(0);
         for (byte, cell) in into.iter_mut().zip(&self.bytes[..len]) {

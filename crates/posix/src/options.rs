@@ -7,16 +7,16 @@ use crate::kernel::Kernel;
 use crate::socket::{flag, held};
 use crate::{Call, Posix, Socketed};
 
-/// The options that mean something to us.
+/// The options that matter to the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opt {
     /// TCP_NODELAY.
     Nodelay,
     /// TCP_CORK.
     Cork,
-    /// TCP_ULP, TCP_REPAIR: what follows is not a plain byte stream of ours.
+    /// TCP_ULP, TCP_REPAIR: what follows is no longer a plain byte stream.
     Ulp,
-    /// TCP_INFO: counts bytes that are held as not yet sent.
+    /// TCP_INFO, which counts held bytes as not yet sent.
     Info,
     /// SO_ERROR.
     Error,
@@ -25,7 +25,7 @@ pub enum Opt {
 }
 
 impl<K: Kernel> Posix<K> {
-    /// setsockopt(2) is about to be made.
+    /// Prepares for setsockopt(2).
     pub fn setting(&self, at: Socketed<'_>, option: Opt, on: bool) {
         match option {
             Opt::Cork if on => {
@@ -40,14 +40,14 @@ impl<K: Kernel> Posix<K> {
                 self.see_writers_off(at);
                 self.drain(at);
             }
-            // Setting TCP_NODELAY pushes, and must push our own buffer too. Clearing it would
-            // leave what the kernel holds to Nagle.
+            // Setting TCP_NODELAY pushes, and must push our own buffer too. Clearing it would leave
+            // what the kernel holds to Nagle.
             Opt::Nodelay => self.end_burst(at, Call::Setsockopt),
             _ => {}
         }
     }
 
-    /// setsockopt(2) has succeeded.
+    /// Notes that setsockopt(2) has succeeded.
     pub fn was_set(&self, at: Socketed<'_>, option: Opt, on: bool) {
         if option != Opt::Nodelay {
             return;
@@ -64,7 +64,7 @@ impl<K: Kernel> Posix<K> {
             }
         });
         if !on && at.socket.is(flag::FORCED_NODELAY) && !at.socket.is(flag::PASSED) {
-            // Nagle stays out of the way of a socket that we help.
+            // Nagle stays off for a socket that we help.
             self.kernel.push(at.fd);
         } else if !on {
             at.socket.clear(flag::FORCED_NODELAY);
@@ -75,14 +75,14 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// getsockopt(2) is about to be made.
+    /// Prepares for getsockopt(2).
     pub fn getting(&self, at: Socketed<'_>, option: Opt) {
         if option == Opt::Info {
             self.end_burst(at, Call::Getsockopt);
         }
     }
 
-    /// What the program is to read instead of the kernel's answer, if anything.
+    /// Returns what the program is to read instead of the kernel's answer, if anything.
     pub fn answer(&self, at: Socketed<'_>, option: Opt) -> Option<i32> {
         match option {
             Opt::Nodelay => {
@@ -98,13 +98,13 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// Whether an error came after its write had succeeded.
+    /// Returns whether an error came after its write had succeeded.
     #[inline]
     pub fn has_late_error(&self, at: Socketed<'_>) -> bool {
         at.socket.is(flag::LATE_ERROR)
     }
 
-    /// A late error that the next read is to report: TCP reports a reset once, to whichever
+    /// Returns a late error that the next read must report: TCP reports a reset once, to whichever
     /// call comes first, and our send may have been that call.
     pub fn read_error(&self, at: Socketed<'_>) -> Option<i32> {
         if !at.socket.is(flag::LATE_ERROR) {
@@ -112,22 +112,22 @@ impl<K: Kernel> Posix<K> {
         }
         let number = at.socket.take_late_error();
         if number == crate::Errno::EPIPE.0 {
-            // It belongs to the next write: reads still find what came before the end.
+            // It is for the next write: reads still find what came before the end of the stream.
             at.socket.set_late_error(number);
             return None;
         }
         Some(number)
     }
 
-    /// The program asks how much is queued (FIONREAD, SIOCOUTQ, SIOCOUTQNSD): nothing may be
-    /// queued on our account.
+    /// Prepares for a query of what is queued (FIONREAD, SIOCOUTQ, SIOCOUTQNSD): none of it may be
+    /// queued because of us.
     pub fn asking_queue(&self, fd: i32) {
         if let Some(at) = self.find(fd) {
             self.end_burst(at, Call::Ioctl);
         }
     }
 
-    /// Whether some of the socket's bytes are in the process.
+    /// Returns whether bytes of the socket are held in the process.
     #[cfg(test)]
     pub(crate) fn holds_in_process(&self, at: Socketed<'_>) -> bool {
         at.socket.held.load(Relaxed) & held::USER != 0

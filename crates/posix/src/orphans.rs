@@ -1,5 +1,5 @@
-//! Orphans: what a full connection has not taken of a socket that the program has closed. The
-//! timer's thread offers it on.
+//! Orphans: bytes of a socket that the program has closed, and that a full connection has not
+//! taken. The timer's thread keeps offering them.
 
 use core::time::Duration;
 
@@ -8,11 +8,11 @@ use crate::kernel::Kernel;
 
 /// How long the end of a process waits for bytes that a full connection did not take.
 pub(crate) const LAST_WAIT: Duration = Duration::from_secs(10);
-/// Tries to get a lock that others have for moments only, giving way in between.
+/// Number of attempts to get a lock that others hold only briefly, yielding in between.
 const MOST_TRIES: u32 = 10_000;
 
-/// Bytes that a connection has not taken yet although the program has done with it, and the
-/// descriptor kept for them.
+/// Bytes that a connection has not taken yet although the program has closed it or shut it down,
+/// and the descriptor kept for them.
 #[derive(Debug)]
 pub(crate) struct Orphan {
     fd: i32,
@@ -23,7 +23,7 @@ pub(crate) struct Orphan {
 /// What comes after an orphan's last byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
-    /// Nothing but closing the descriptor.
+    /// Only the close of the descriptor.
     Close,
     /// The end of the stream, which the program has asked for.
     Shutdown,
@@ -51,7 +51,7 @@ impl<K: Kernel> Posix<K> {
             })
         });
         let Some(mut orphans) = free else {
-            // In a child of fork, the lock of a thread that stayed with the parent.
+            // In a child of fork, the lock is held by a thread that stayed with the parent.
             self.deliver(orphan);
             return;
         };
@@ -62,12 +62,12 @@ impl<K: Kernel> Posix<K> {
             self.rouse_keeper();
         }
         if self.keeper.alarm.is_there() {
-            // It looks once a bound while there are any: first it must know.
+            // The thread looks once a bound while there are any: it must learn of this one first.
             self.kernel.wake_keeper();
         }
     }
 
-    /// Delivers an orphan here and now, as long as the end of a process would wait for it.
+    /// Delivers an orphan here and now, waiting for at most the time that a process's end would.
     fn deliver(&self, mut orphan: Orphan) {
         let begin = self.kernel.now();
         while orphan.is_waiting() && self.kernel.now().since(begin) < LAST_WAIT {
@@ -76,7 +76,7 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// In a child of fork: the parent delivers what it has left to deliver.
+    /// Drops the orphans in a child of fork: the parent delivers them.
     pub(crate) fn disown_orphans(&self) {
         if let Ok(mut orphans) = self.orphans.try_lock() {
             for orphan in orphans.drain(..).filter(Orphan::is_waiting) {
@@ -107,7 +107,7 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// The process ends: gives orphans the time that a closing socket would have had.
+    /// Gives orphans, at the end of the process, the time that a closing socket would have had.
     pub(crate) fn wait_for_orphans(&self) {
         let begin = self.kernel.now();
         while self.has_orphans() && self.kernel.now().since(begin) < LAST_WAIT {

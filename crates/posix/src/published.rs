@@ -18,9 +18,9 @@ use crate::whereabouts::Whereabouts;
 /// Name of the exported symbol at which a process's published block begins.
 pub const SYMBOL: &str = "uncork_published";
 
-/// "uncork" and the layout's number.
+/// "uncork" and the number of the layout.
 const MAGIC: u64 = u64::from_le_bytes(*b"uncork\0\x03");
-/// Words of the block.
+/// Number of words in the block.
 pub const WORDS: usize = 16;
 
 /// Another process's memory.
@@ -35,7 +35,7 @@ pub enum Unreadable {
     /// The library in the process is of another build than this program.
     #[error("the library in that process is of another build ({0}) than this uncork ({ours})", ours = env!("CARGO_PKG_VERSION"))]
     OtherVersion(String),
-    /// The library has been loaded but has not begun to work.
+    /// The library has been loaded but has not started to work.
     #[error("the library in that process has not started yet")]
     NotStarted,
     /// The memory could not be read.
@@ -43,7 +43,7 @@ pub enum Unreadable {
     Io(#[from] std::io::Error),
 }
 
-/// Where the tables are, in the publishing process.
+/// Addresses of the tables in the publishing process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tables {
     /// Address of the state bytes.
@@ -56,18 +56,18 @@ pub struct Tables {
     pub block_len: u64,
 }
 
-/// The words of [`publish_stack`].
+/// Indices of the words that [`publish_stack`] sets.
 const PLACES: usize = 13;
 const WHEREABOUTS: usize = 14;
 
-/// Adds where the sockets of a process with `--stack` are: the addresses of a byte for each descriptor, and of the
-/// reasons.
+/// Adds where the sockets of a process with `--stack` are: the address of the table with a byte for each
+/// descriptor, and that of the reasons.
 pub fn publish_stack(block: &[AtomicU64; WORDS], places: u64, whereabouts: &Whereabouts) {
     block[PLACES].store(places, Relaxed);
     block[WHEREABOUTS].store(core::ptr::from_ref(whereabouts) as u64, Relaxed);
 }
 
-/// Fills the block: everything but the magic word first.
+/// Fills the block, the magic word last.
 pub fn publish(block: &[AtomicU64; WORDS], settings: &Settings, tables: Tables) {
     let spin = match settings.spin {
         Spin::Off => 0,
@@ -94,7 +94,7 @@ pub fn publish(block: &[AtomicU64; WORDS], settings: &Settings, tables: Tables) 
     block[0].store(MAGIC, core::sync::atomic::Ordering::Release);
 }
 
-/// The version as a word.
+/// Returns the version as a word.
 fn version() -> u64 {
     let mut bytes = [0; 8];
     for (to, from) in bytes.iter_mut().zip(env!("CARGO_PKG_VERSION").bytes()) {
@@ -113,7 +113,7 @@ fn words<const N: usize>(memory: &impl Memory, address: u64) -> std::io::Result<
     Ok(words)
 }
 
-/// Reads the block at `address` of another process and all tracked sockets behind it.
+/// Reads the block at `address` of another process, and all tracked sockets that it leads to.
 pub fn read(memory: &impl Memory, address: u64) -> Result<ProcessReport, Unreadable> {
     let block: [u64; WORDS] = words(memory, address)?;
     if block[0] == 0 {
@@ -149,7 +149,7 @@ pub fn read(memory: &impl Memory, address: u64) -> Result<ProcessReport, Unreada
     Ok(report)
 }
 
-/// Where the sockets of the stack are, and those that could have been there.
+/// Reads where the sockets on the stack are, and those that could have been on it.
 fn read_stack(
     memory: &impl Memory,
     (places_at, whereabouts_at): (u64, u64),

@@ -1,8 +1,8 @@
-//! Letting go of what is held, and who may do it.
+//! Pushing what is held, and which threads may do it.
 //!
 //! Each thread writes to one socket at a time: `Local::current`. When it turns away, that socket's
-//! burst is over. Other threads (the timer, a thread that waits for the answer, the one that
-//! ends the process) may push too, as *visitors*, whom closing waits for.
+//! burst is over. Other threads (the timer, a thread that waits for the answer, the one that ends
+//! the process) may push too, as *visitors*; closing waits for visitors.
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -14,15 +14,15 @@ use crate::socket::{count, flag, held};
 use crate::{Call, Posix, Socketed};
 
 impl<K: Kernel> Posix<K> {
-    /// Something of this socket is held from now on, in `place` ([`held`]). False: no timer bounds
-    /// that. What the kernel holds has been pushed then; what is gathered, the caller must send,
-    /// who is inside its lock.
+    /// Notes that something of this socket is held from now on, in `place` ([`held`]). False: no
+    /// timer bounds that. What the kernel holds has been pushed then; what is gathered must be sent
+    /// by the caller, which is inside its lock.
     #[inline]
     pub(crate) fn note_held(&self, at: Socketed<'_>, place: u8) -> bool {
         self.note_held_by(at, place, || ())
     }
 
-    /// As [`Posix::note_held`], for a caller who has something to do before a system call.
+    /// As [`Posix::note_held`], for a caller that has something to do before a system call.
     #[inline]
     pub(crate) fn note_held_by(
         &self,
@@ -35,8 +35,8 @@ impl<K: Kernel> Posix<K> {
 
     fn begin_hold(&self, at: Socketed<'_>, place: u8, before_call: impl FnMut()) -> bool {
         let socket = at.socket;
-        // Before the mark: whoever sees that something is held must find since when. A hold that
-        // goes on keeps its date.
+        // Before the mark: a thread that sees that something is held must find since when. A hold
+        // that goes on keeps its date.
         let since = if socket.held.load(Relaxed) == 0 {
             let now = self.kernel.now();
             socket.since.store(now.0, Relaxed);
@@ -44,7 +44,7 @@ impl<K: Kernel> Posix<K> {
         } else {
             Instant(socket.since.load(Relaxed))
         };
-        // Counted before it is held, and not after: who counts nothing else must be right.
+        // Counted before it is held, not after: a writer that counts nothing else must be right.
         let held = self.kernel.held();
         let alone = held.count.fetch_add(1, SeqCst) == 0;
         if socket.held.fetch_or(place, SeqCst) != 0 {
@@ -62,7 +62,7 @@ impl<K: Kernel> Posix<K> {
         bounded
     }
 
-    /// Whether the timer looks at what is held and marked before the bound is over.
+    /// Returns whether the timer looks at what is held and marked before the bound is over.
     #[inline]
     fn bound_hold(&self, since: Instant, alone: bool, mut before_call: impl FnMut()) -> bool {
         if !self.keeper.is_ticking() {
@@ -74,19 +74,19 @@ impl<K: Kernel> Posix<K> {
         self.set_alarm_for(since, alone, before_call)
     }
 
-    /// Takes note that nothing is held any more.
+    /// Notes that nothing is held any more.
     #[inline]
     pub(crate) fn end_hold(&self, at: Socketed<'_>) {
         self.end_hold_in(at, held::KERNEL | held::USER);
     }
 
-    /// Takes note that nothing is held in `place` any more; tells whether anything was.
+    /// Notes that nothing is held in `place` any more; returns whether anything was.
     ///
-    /// What the kernel holds: before the send or the push that lets go of it. Bytes that another
+    /// What the kernel holds: before the send or the push that releases it. Bytes that another
     /// thread adds in between are then noted anew, and pushed once too often at worst; noted
     /// afterwards, they could be forgotten. What is gathered: under its lock, when the kernel has
-    /// it. Whoever finds it noted before then waits for that lock, and so nothing that is written
-    /// by another way (a duplicate, another process) overtakes bytes that somebody is sending.
+    /// it. A thread that finds it noted before then waits for that lock, so nothing that is written
+    /// by another way (a duplicate, another process) overtakes bytes that are being sent.
     pub(crate) fn end_hold_in(&self, at: Socketed<'_>, place: u8) -> bool {
         if at.socket.held.load(Relaxed) & place == 0 {
             return false;
@@ -98,7 +98,7 @@ impl<K: Kernel> Posix<K> {
         before & place != 0
     }
 
-    /// An unheld send is about to be made, and will take along what the kernel holds.
+    /// Prepares for an unheld send, which will take along what the kernel holds.
     #[inline]
     pub(crate) fn before_unheld(&self, at: Socketed<'_>) {
         self.end_hold_in(at, held::KERNEL);
@@ -130,7 +130,7 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// The program has turned away from this socket: its burst is over.
+    /// Ends the burst of this socket: the program has turned away from it.
     #[inline]
     pub(crate) fn end_burst(&self, at: Socketed<'_>, call: Call) {
         let socket = at.socket;
@@ -147,7 +147,7 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// As [`Posix::end_burst`] for a descriptor that may be tracked no more.
+    /// As [`Posix::end_burst`], for a descriptor that may no longer be tracked.
     pub(crate) fn end_other(&self, fd: i32, call: Call) {
         if let Some(at) = self.find(fd) {
             self.end_burst(at, call);
@@ -162,8 +162,8 @@ impl<K: Kernel> Posix<K> {
         at.socket.visitors.fetch_sub(1, SeqCst);
     }
 
-    /// Waits until nobody but the caller works on this socket's descriptor. Not for ever: in a
-    /// signal handler that closes it, the visitor may be the interrupted thread itself.
+    /// Waits until no other thread works on this socket's descriptor. Not for ever: in a signal
+    /// handler that closes it, the visitor may be the interrupted thread itself.
     pub(crate) fn see_visitors_off(&self, at: Socketed<'_>) {
         if at.socket.visitors.load(SeqCst) == 0 {
             return;
@@ -185,7 +185,7 @@ impl<K: Kernel> Posix<K> {
 }
 
 impl Held {
-    /// Marks a descriptor as worth a look by the timer.
+    /// Marks a descriptor for the timer to look at.
     #[inline]
     pub(crate) fn mark(&self, fd: i32) {
         let word = fd as usize / 64;
@@ -209,8 +209,8 @@ impl Held {
         }
     }
 
-    /// As [`Held::each`], clearing the marks of those that `keep` does not keep. It is asked
-    /// again after the mark is gone, for whoever held something in between saw it still set.
+    /// As [`Held::each`], clearing the marks of those that `keep` does not keep. It is asked again
+    /// after the mark is gone, as a thread that held something in between saw it still set.
     pub(crate) fn sweep(&self, mut keep: impl FnMut(i32) -> bool) {
         self.each(|fd| {
             if !keep(fd) {

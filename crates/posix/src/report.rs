@@ -1,6 +1,6 @@
-//! What a process tells about itself: at its end (`--stats`) or when asked (`uncork status`).
+//! What a process reports about itself: at its end (`--stats`) or when asked (`uncork status`).
 //!
-//! The same shapes are written by the library, read by `uncork`, and documented in the manual.
+//! The same types are written by the library, read by `uncork`, and documented in the manual.
 //! Times are nanoseconds and say so in their names.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// Version of the JSON written by the library and by `uncork run --stats=FILE`.
 pub const SCHEMA: u32 = 1;
 
-/// One process.
+/// The report of one process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessReport {
     /// [`SCHEMA`].
@@ -21,13 +21,13 @@ pub struct ProcessReport {
     pub program: String,
     /// The settings in force, by the name of the option (hold, scope, bound, spin …).
     pub settings: BTreeMap<String, String>,
-    /// Settings that were not understood, each a sentence.
+    /// Settings that were not understood; each is a sentence.
     pub ignored: Vec<String>,
     /// The sockets, closed ones first, in the order of closing; then the open ones by fd.
     pub sockets: Vec<SocketReport>,
-    /// Sockets beyond the first 4,096 closed ones are only counted.
+    /// Number of closed sockets beyond the first 4,096, which are not listed.
     pub sockets_not_listed: u64,
-    /// Where its sockets are, if it was started with `--stack`.
+    /// Where the process's sockets are, if it was started with `--stack`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stack: Option<StackReport>,
 }
@@ -35,29 +35,29 @@ pub struct ProcessReport {
 /// The sockets of a process that was started with `--stack`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StackReport {
-    /// Listeners that were on the stack, too.
+    /// Number of listeners that were on the stack, too.
     pub listening: u64,
-    /// Connections that were accepted on the stack.
+    /// Number of connections that were accepted on the stack.
     pub accepted: u64,
-    /// Connections that the program made on the stack.
+    /// Number of connections that the program made on the stack.
     pub connected: u64,
-    /// Sockets that stayed with the kernel, or became its, by why.
+    /// Number of sockets that stayed with the kernel, or became its, by reason.
     pub kernel: BTreeMap<String, u64>,
-    /// Where the guardian of the stack is to be found. That is a secret: it stays in memory.
+    /// Address of the stack's guardian. It is a secret: it stays in memory.
     #[serde(skip)]
     pub guardian: Option<String>,
-    /// Those that are open.
+    /// Sockets that are open.
     pub sockets: Vec<StackSocket>,
 }
 
 impl StackReport {
-    /// Whether it speaks of any socket.
+    /// Returns whether the report mentions any socket.
     #[must_use]
     pub fn is_anything(&self) -> bool {
         self.listening + self.accepted + self.connected > 0 || !self.kernel.is_empty()
     }
 
-    /// What was on the stack, and why the rest was not, what holds for most first: a line each, for people.
+    /// Lists what was on the stack, and why the rest was not, most frequent first: a line each.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let mut kernel: Vec<_> = self.kernel.iter().collect();
@@ -67,7 +67,7 @@ impl StackReport {
         core::iter::once(self.sentence()).chain(with_kernel).collect()
     }
 
-    /// What was on the stack.
+    /// Returns what was on the stack, as a sentence.
     #[must_use]
     pub fn sentence(&self) -> String {
         let some = |count: u64, one: &str, more: &str| match count {
@@ -88,40 +88,40 @@ impl StackReport {
 pub struct StackSocket {
     /// File descriptor.
     pub fd: i32,
-    /// Other end, `address:port`, where it is known: of those on the stack the kernel knows none.
+    /// Peer's address, `address:port`, where it is known: the kernel knows none for sockets on the stack.
     pub peer: Option<String>,
     /// `stack`, `kernel`, or `undecided`.
     pub place: String,
-    /// Why it is there.
+    /// The reason why it is there.
     pub why: String,
 }
 
-/// One TCP socket.
+/// The report of one TCP socket.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SocketReport {
     /// File descriptor.
     pub fd: i32,
-    /// Other end, `address:port`, where it was known.
+    /// Peer's address, `address:port`, where it was known.
     pub peer: Option<String>,
     /// `helped`, or why the socket is passed through (see the manual's list).
     pub state: String,
-    /// Still open when the report was made.
+    /// Whether it was open when the report was made.
     pub open: bool,
-    /// Bytes waiting for their push at this moment.
+    /// Bytes that waited for their push at that moment.
     pub held_bytes: u64,
-    /// The last thing that was decided, for `uncork status`: why it is held, or was sent.
+    /// The latest decision, for `uncork status`: why something is held, or was sent.
     pub why: String,
     /// Writes that the program made.
     pub writes: u64,
     /// Bytes that the program wrote.
     pub bytes: u64,
-    /// Bursts (logical packets) that were pushed, by whatever cause.
+    /// Bursts (logical packets) that were pushed, by any cause.
     pub pushes: u64,
     /// Writes that left together with an earlier one: packets that were not sent.
     pub packets_saved: u64,
-    /// Writes that were sent without holding because the rhythm said that they were the last.
+    /// Writes that were sent without holding because the rhythm predicted that they were the last.
     pub predicted: u64,
-    /// Pushes by what caused them (`read`, `epoll_wait`, `timer`, `turn` …).
+    /// Pushes by their cause (`read`, `epoll_wait`, `timer`, `turn` …).
     pub pushed_by: BTreeMap<String, u64>,
     /// Writes passed through, by reason.
     pub passed: BTreeMap<String, u64>,
@@ -129,7 +129,7 @@ pub struct SocketReport {
     pub held: Option<HeldTime>,
 }
 
-/// Distribution of the time held.
+/// Distribution of the time for which bytes were held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HeldTime {
     /// Number of pushes that were timed.

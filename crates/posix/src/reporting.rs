@@ -1,4 +1,4 @@
-//! From records to reports: what closed sockets leave behind, what the process says at its end,
+//! From records to reports: what is kept of closed sockets, what the process reports at its end,
 //! and the lines of `--debug`.
 
 use core::fmt::Write;
@@ -12,10 +12,10 @@ use crate::report::{ProcessReport, SCHEMA, SocketReport};
 use crate::socket::{Socket, flag, held};
 use crate::{Call, Origin, Posix, Socketed};
 
-/// Closed sockets that are listed one by one.
+/// Largest number of closed sockets that are listed one by one.
 const MOST_CLOSED: usize = 4096;
 
-/// What closed sockets have left behind.
+/// What is kept of closed sockets.
 #[derive(Debug)]
 pub(crate) struct Closed {
     sockets: Vec<SocketReport>,
@@ -28,7 +28,7 @@ impl Closed {
     }
 }
 
-/// Smoothed, least and most of one figure (`AUTOCORK_DUMP_INTERVAL`).
+/// Smoothed average, least and greatest value of one figure (`AUTOCORK_DUMP_INTERVAL`).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spread {
     samples: u64,
@@ -56,7 +56,7 @@ pub(crate) struct AutocorkDump {
 }
 
 impl AutocorkDump {
-    /// A push of what `socket` held for so long.
+    /// Adds a push of what `socket` held for this long.
     pub(crate) fn push(&mut self, socket: &Socket, held_ns: Option<u64>) {
         let (writes, bytes) = (socket.writes.load(Relaxed), socket.bytes.load(Relaxed));
         let (new_writes, new_bytes) =
@@ -70,7 +70,7 @@ impl AutocorkDump {
     }
 }
 
-/// A line of `--debug`, put together without an allocation: the timer's thread says some too.
+/// A line of `--debug`, formatted without an allocation: the timer's thread writes some too.
 struct Line {
     bytes: [u8; 128],
     len: usize,
@@ -95,7 +95,7 @@ impl Write for Line {
 }
 
 impl<K: Kernel> Posix<K> {
-    /// The report of one socket.
+    /// Makes the report of one socket.
     fn describe(&self, at: Socketed<'_>, ledger: Option<&Ledger>) -> SocketReport {
         let mut report = describe_record(at.fd, at.socket, self.settings().hold);
         report.peer = self.kernel.peer(at.fd).map(|peer| peer.to_string());
@@ -116,7 +116,7 @@ impl<K: Kernel> Posix<K> {
         report
     }
 
-    /// A socket is about to be closed: keeps its report, if reports are asked for.
+    /// Keeps the report of a socket that is about to be closed, if reports are asked for.
     pub(crate) fn report_closed(&self, at: Socketed<'_>) {
         if !self.keeps_ledger() || at.socket.is(flag::LISTENER) {
             return;
@@ -133,7 +133,7 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// In a child of fork: the parent reports what came before.
+    /// Starts the counts anew in a child of fork: the parent reports what came before.
     pub(crate) fn report_restart(&self) {
         if let Ok(mut closed) = self.closed.try_lock() {
             *closed = Closed::new();
@@ -149,7 +149,7 @@ impl<K: Kernel> Posix<K> {
         });
     }
 
-    /// The report of the process.
+    /// Makes the report of the process.
     pub fn report(&self, program: String) -> ProcessReport {
         let mut report = ProcessReport {
             schema: SCHEMA,
@@ -175,7 +175,7 @@ impl<K: Kernel> Posix<K> {
         report
     }
 
-    /// The statistics of each descriptor as the library of 2007 dumps them, a line each.
+    /// Returns the statistics of each descriptor as the library of 2007 dumps them, a line each.
     pub fn autocork_dump(&self) -> String {
         let mut text = String::new();
         self.each_tracked(|at| {
@@ -237,7 +237,7 @@ impl<K: Kernel> Posix<K> {
     }
 }
 
-/// A record as a report, without what only its own process can know.
+/// Makes a report of a record, without what only its own process can know.
 pub(crate) fn describe_record(fd: i32, socket: &Socket, hold: Hold) -> SocketReport {
     let flags = socket.flags();
     let place = socket.held.load(Relaxed);

@@ -14,18 +14,18 @@ use crate::ledger::Ledger;
 pub mod flag {
     /// The program asked for TCP_NODELAY.
     pub const ASKED_NODELAY: u32 = 1 << 0;
-    /// We have set TCP_NODELAY although the program did not ask.
+    /// We have set TCP_NODELAY although the program did not ask for it.
     pub const FORCED_NODELAY: u32 = 1 << 1;
-    /// The timer pushed within the open burst.
+    /// The timer has pushed within the open burst.
     pub const TIMED_OUT: u32 = 1 << 2;
     /// A write has succeeded: the socket is connected.
     pub const CONNECTED: u32 = 1 << 3;
     /// Other descriptors or processes may write to it: its bytes are never kept in the process.
     pub const SHARED: u32 = 1 << 4;
-    /// What was gathered did not fit into the kernel's buffer: writes wait their turn.
+    /// What was gathered did not fit into the kernel's buffer: writes wait until it does.
     pub const BACKLOG: u32 = 1 << 5;
 
-    /// Its small writes are gathered in the process, if nothing else says otherwise.
+    /// Small writes are gathered in the process, unless another flag prevents it.
     pub const GATHERS: u32 = 1 << 6;
     /// [`super::Socket::late_error`] is set.
     pub const LATE_ERROR: u32 = 1 << 7;
@@ -33,44 +33,44 @@ pub mod flag {
     /// A send that was not held has been made: from now on Nagle could delay the next one.
     pub const SENT: u32 = 1 << 8;
 
-    /// [`super::Socket::full_bytes`] is this connection's own.
+    /// [`super::Socket::full_bytes`] is that of this connection.
     pub const SEGMENT_KNOWN: u32 = 1 << 9;
 
-    /// Bytes may be in its buffer, or on their way from there by the timer: whatever else enters
-    /// the kernel takes the buffer's lock first.
+    /// Bytes may be in its buffer, or on their way from there by the timer: whatever else enters the kernel takes the buffer's
+    /// lock first.
     pub const GATHERED: u32 = 1 << 12;
     /// It is in more than one epoll set.
     pub const MANY_SETS: u32 = 1 << 10;
     /// The timer has a duplicate of its descriptor.
     pub const ORPHANED: u32 = 1 << 11;
 
-    /// Another process may have it, too: it was there at a fork, was passed on, or came from outside.
+    /// Another process may have the socket, too: it was there at a fork, was passed on, or came from outside.
     pub const ELSEWHERE: u32 = 1 << 13;
 
-    /// It listens.
+    /// The socket listens.
     pub const LISTENER: u32 = 1 << 16;
     /// The program sets TCP_CORK itself.
     pub const CORKS_ITSELF: u32 = 1 << 17;
     /// The program sends with MSG_MORE itself.
     pub const USES_MORE: u32 = 1 << 18;
-    /// stdio writes to it behind our back.
+    /// stdio writes to it without our knowing.
     pub const STDIO: u32 = 1 << 19;
-    /// A protocol sits on it (kTLS): records, not bytes.
+    /// A protocol runs on it (kTLS): records, not bytes.
     pub const ULP: u32 = 1 << 20;
-    /// Shut down for writing.
+    /// The socket is shut down for writing.
     pub const SHUT: u32 = 1 << 21;
-    /// The program wants it to stay the kernel's, whatever else may be (SOCK_KERNEL).
+    /// The program wants the socket to stay on the kernel, whatever else applies (SOCK_KERNEL).
     pub const KERNELS: u32 = 1 << 15;
-    /// `--scope nodelay`, and the program has not set it.
+    /// `--scope nodelay`, and the program has not set TCP_NODELAY.
     pub const OUT_OF_SCOPE: u32 = 1 << 22;
     /// `--hold off`.
     pub const HOLD_OFF: u32 = 1 << 23;
-    /// Nothing is held any more, of no socket ([`crate::Posix::stop_holding`]). No report calls that a reason: it tells what was.
+    /// Nothing is held any more, on any socket ([`crate::Posix::stop_holding`]). Not a reason in reports, which tell what was.
     pub const OVER: u32 = 1 << 24;
-    /// Any of these: its writes are passed through.
+    /// All flags with which writes are passed through.
     pub const PASSED: u32 = 0xffff << 16;
 
-    /// Why a socket is passed through, by its flag; the gravest first.
+    /// Why a socket is passed through, by its flag; the most important first.
     pub(crate) const REASONS: [(u32, &str); 8] = [
         (HOLD_OFF, "hold is off"),
         (LISTENER, "listens"),
@@ -82,18 +82,18 @@ pub mod flag {
         (OUT_OF_SCOPE, "no TCP_NODELAY (scope nodelay)"),
     ];
 
-    /// Where in [`REASONS`] the one of a socket with these flags is.
+    /// Returns the index in [`REASONS`] of the reason for a socket with these flags.
     pub(crate) fn reason_number(flags: u32) -> Option<usize> {
         REASONS.iter().position(|(bit, _)| flags & bit != 0)
     }
 
-    /// Why a socket with these flags is passed through.
+    /// Returns why a socket with these flags is passed through.
     pub fn reason(flags: u32) -> Option<&'static str> {
         reason_number(flags).map(|number| REASONS[number].1)
     }
 }
 
-/// Options that the program has set, whose values do not tell that ([`Socket::chosen`]).
+/// Options that the program has set, as their values do not show that they were set ([`Socket::chosen`]).
 pub mod chosen {
     /// SO_SNDBUF.
     pub const SEND_BUFFER: u32 = 1 << 0;
@@ -131,45 +131,44 @@ pub mod held {
     pub const USER: u8 = 2;
 }
 
-/// One TCP socket. Shared by all threads; all but the gathered bytes and the ledger is atomic,
-/// and a race between two threads on one socket costs a packet at worst.
+/// The record of one TCP socket. All threads share it; all of it but the gathered bytes and the ledger is atomic, and a race
+/// between two threads on one socket costs a packet at worst.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Socket {
-    /// [`Cork`], packed.
+    /// The packed [`Cork`].
     cork: AtomicU64,
-    /// Writes of the program.
+    /// Number of writes by the program.
     pub writes: AtomicU64,
-    /// Bytes of the program.
+    /// Number of bytes that the program wrote.
     pub bytes: AtomicU64,
     /// When the hold began (ns of the monotonic clock).
     pub since: AtomicU64,
-    /// [`flag`].
+    /// Bits of [`flag`].
     flags: AtomicU32,
-    /// [`held`].
+    /// Bits of [`held`].
     pub held: AtomicU8,
-    /// The latest decision: a [`crate::Call`]'s number.
+    /// The latest decision, as the number of a [`crate::Call`].
     pub why: AtomicU8,
-    /// Threads other than the writer that are pushing right now; closing waits for them.
+    /// Number of threads other than the writer that are pushing right now; closing waits for them.
     pub visitors: AtomicU32,
-    /// An error that came after its write had succeeded, to be reported next.
+    /// An error that came after its write had succeeded, to be reported by the next call.
     late_error: AtomicI32,
-    /// Gathered bytes that make a full segment or buffer.
+    /// Number of gathered bytes that make a full segment or buffer.
     pub full_bytes: AtomicU32,
-    /// The epoll set that it was last added to, plus one.
+    /// The epoll set that it was last added to, plus one; 0 if none.
     pub epoll: AtomicI32,
-    /// The listener that it was accepted from, plus one.
+    /// The listener that it was accepted from, plus one; 0 if none.
     pub listener: AtomicI32,
-    /// [`chosen`], before it was connected or listened.
+    /// Bits of [`chosen`], set before it was connected or listened.
     pub chosen: AtomicU32,
-    /// An option that was set by then and that only the kernel knows: its level in the upper half, its name in the
-    /// lower.
+    /// An option that was set before then and that only the kernel knows: its level in the upper half, its name in the lower.
     pub kernels_option: AtomicU32,
-    /// Bursts that ended.
+    /// Number of bursts that ended.
     pub bursts: AtomicU64,
-    /// Writes sent unheld because the rhythm said that they were the last.
+    /// Number of writes sent unheld because the rhythm predicted that they were the last.
     pub predicted: AtomicU64,
-    /// What its program was told of SO_COOKIE before its connection was the kernel's, in another socket; zero if it is this one's.
+    /// SO_COOKIE as the program read it before its connection became the kernel's in another socket; zero if it is this one's.
     pub cookie: AtomicU64,
     /// Bytes held in the process.
     pub gathered: Biased<Gathered>,
@@ -202,32 +201,32 @@ impl Socket {
     pub fn reset_gathered(&self, barrier: impl FnOnce()) {
         match self.gathered.try_visit(barrier) {
             Some(mut gathered) => gathered.clear(),
-            // A lock that a forked parent's thread took with it never comes back: do without.
+            // A lock that was held by another thread of a forked parent is never released: do without.
             None => {
                 self.set(flag::SHARED);
             }
         }
     }
 
-    /// The flags.
+    /// Returns the flags.
     #[inline]
     pub fn flags(&self) -> u32 {
         self.flags.load(Relaxed)
     }
 
-    /// Whether any of `bits` is set.
+    /// Returns whether any of `bits` is set.
     #[inline]
     pub fn is(&self, bits: u32) -> bool {
         self.flags() & bits != 0
     }
 
-    /// Sets `bits`; tells whether any was clear before.
+    /// Sets `bits`; returns whether any was clear before.
     #[inline]
     pub fn set(&self, bits: u32) -> bool {
         self.flags() & bits != bits && self.flags.fetch_or(bits, Relaxed) & bits != bits
     }
 
-    /// Clears `bits`; tells whether any was set before.
+    /// Clears `bits`; returns whether any was set before.
     #[inline]
     pub fn clear(&self, bits: u32) -> bool {
         self.is(bits) && self.flags.fetch_and(!bits, Relaxed) & bits != 0
@@ -240,8 +239,7 @@ impl Socket {
         held.inspect(|bits| self.cork.store(*bits, Relaxed)).is_some()
     }
 
-    /// Sends a write by the policy's short cut, as the only one of its burst; false: ask the
-    /// policy itself.
+    /// Sends a write by the policy's short cut, as the only one of its burst; false: ask the policy itself.
     #[inline]
     pub fn send_only(&self) -> bool {
         let sent = Cork::send_only(self.cork.load(Relaxed));
@@ -261,34 +259,33 @@ impl Socket {
         self.set(flag::LATE_ERROR);
     }
 
-    /// Takes a late error, 0 if there is none.
+    /// Takes the late error; 0 if there is none.
     pub fn take_late_error(&self) -> i32 {
         if self.clear(flag::LATE_ERROR) { self.late_error.swap(0, Relaxed) } else { 0 }
     }
 
-    /// The policy's state.
+    /// Returns the policy's state.
     #[inline]
     pub fn cork(&self) -> Cork {
         Cork::from_bits(self.cork.load(Relaxed))
     }
 
-    /// Keeps the policy's state.
+    /// Stores the policy's state.
     #[inline]
     pub fn set_cork(&self, cork: Cork) {
         self.cork.store(cork.to_bits(), Relaxed);
     }
 }
 
-/// Adds to a counter that is only ever read for reports: a lost count is no harm, a locked
-/// instruction on every write would be.
+/// Adds to a counter that is read only for reports: a lost count is harmless, a locked instruction on every write would not be.
 #[inline]
 pub fn count(counter: &AtomicU64, add: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(add), Relaxed);
 }
 
 impl Socket {
-    /// A record from the bytes of another process's one ([`crate::published`]): the counters
-    /// only. What the process gathered stays its own.
+    /// Makes a record from the bytes of another process's record ([`crate::published`]): only the counters. What that process has
+    /// gathered stays its own.
     pub(crate) fn from_image(bytes: &[u8]) -> Self {
         use core::mem::offset_of;
         fn u64_at(bytes: &[u8], at: usize) -> u64 {

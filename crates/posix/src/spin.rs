@@ -1,18 +1,18 @@
-//! Spin before sleep: whether a wait should try for a while first, and for how long.
+//! Spin before sleep: whether a wait should poll for a while first, and for how long.
 //!
-//! Waking an idle core, a virtual one above all, costs more than a round trip on the same host.
-//! But a spinning core is a core taken from somebody else. [`Waits`] is what one thread knows
-//! of its own waits; it is pure, and the loop that tries is the caller's.
+//! Waking an idle core, a virtual one above all, costs more than a round trip on the same host. But
+//! a spinning core is taken from other threads. [`Waits`] is what one thread knows of its own
+//! waits; it is pure, and the loop that polls is the caller's.
 
 use core::time::Duration;
 
 use crate::config::Spin;
 
-/// Longest that `auto` spins.
+/// Longest time that `auto` spins.
 pub const LONGEST: Duration = Duration::from_micros(200);
-/// Shortest that `auto` spins if it spins at all: below, jitter alone makes it miss.
+/// Shortest time that `auto` spins if it spins at all: below that, jitter alone makes it miss.
 const SHORTEST: Duration = Duration::from_micros(40);
-/// Waits longer than this all count the same: one of them must not drown many short ones for
+/// Waits longer than this all count the same: a single one must not outweigh many short ones for
 /// long, nor be forgotten at once.
 const CAP: Duration = Duration::from_millis(2);
 
@@ -21,19 +21,19 @@ const CAP: Duration = Duration::from_millis(2);
 pub struct Waits {
     /// Smoothed length of a wait, in ns. 0: none seen yet.
     average_ns: u32,
-    /// Waits for which spinning is put off, because somebody else wanted the core.
+    /// Number of waits that do not spin, because another thread wanted the core.
     put_off: u16,
-    /// How often in a row that happened.
+    /// How often in a row that has happened.
     crowded: u8,
 }
 
 impl Waits {
-    /// Nothing known yet.
+    /// Creates the state of a thread that has not waited yet.
     pub const fn new() -> Self {
         Self { average_ns: 0, put_off: 0, crowded: 0 }
     }
 
-    /// How long the wait that begins now should spin.
+    /// Returns how long the wait that begins now should spin.
     pub fn budget(&mut self, spin: Spin) -> Duration {
         match spin {
             Spin::Off => Duration::ZERO,
@@ -54,22 +54,22 @@ impl Waits {
         (average * 3).clamp(SHORTEST, LONGEST)
     }
 
-    /// A wait took this long, from the call to the answer.
+    /// Learns from a wait that took this long, from the call to the answer.
     pub fn learn(&mut self, waited: Duration) {
         let sample = waited.min(CAP).as_nanos() as u32;
         let old = self.average_ns;
-        // A quarter of weight for the new one: four short waits after a long one spin again.
+        // The new sample has a weight of a quarter: four short waits after a long one spin again.
         self.average_ns = if old == 0 { sample } else { old - old / 4 + sample / 4 }.max(1);
     }
 
-    /// While spinning, the core was wanted by somebody else: sleep instead for a while, longer
-    /// each time.
+    /// Notes that another thread wanted the core during a spin: sleep for a number of waits
+    /// instead, more each time.
     pub fn crowded(&mut self) {
         self.crowded = (self.crowded + 1).min(8);
         self.put_off = 1 << self.crowded;
     }
 
-    /// Spinning went undisturbed.
+    /// Notes that a spin was not disturbed.
     pub fn undisturbed(&mut self) {
         self.crowded = 0;
     }

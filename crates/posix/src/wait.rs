@@ -1,4 +1,4 @@
-//! Turning away: reading and waiting end bursts.
+//! Turning away: calls that read or wait end bursts.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -8,8 +8,8 @@ use crate::socket::flag;
 use crate::{Call, Posix, Socketed};
 
 impl<K: Kernel> Posix<K> {
-    /// The thread is about to wait for something that is not a descriptor of its own choosing:
-    /// it sleeps, or waits for a thread, a process, a signal, a set of descriptors.
+    /// Ends the thread's burst before a wait for something other than one descriptor: it sleeps, or waits for a
+    /// thread, a process, a signal, a set of descriptors.
     #[inline]
     pub fn before_wait(&self, call: Call) {
         let current = current::replace(-1);
@@ -18,8 +18,8 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// The process is about to send itself a signal. If that is one that it does not handle (`is_deadly`), it ends,
-    /// or stops, and so does the timer.
+    /// Pushes all that is held before the process sends itself a signal that it does not handle (`is_deadly`): such
+    /// a signal ends or stops it, and the timer with it.
     pub fn before_signal(&self, is_deadly: impl FnOnce() -> bool) {
         if self.anything_held() && !self.is_vfork_child() && is_deadly() {
             self.before_wait(Call::Kill);
@@ -27,7 +27,7 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// The thread is about to read from `fd`; tells whether that is tracked.
+    /// Ends the burst before the thread reads from `fd`; returns the socket if it is tracked.
     #[inline]
     pub fn before_read(&self, fd: i32, call: Call) -> Option<Socketed<'_>> {
         let at = self.find(fd);
@@ -39,7 +39,7 @@ impl<K: Kernel> Posix<K> {
         at
     }
 
-    /// The same of what is known to be tracked.
+    /// As [`Posix::before_read`], for a socket that is known to be tracked.
     #[inline]
     pub fn before_reading(&self, at: Socketed<'_>, call: Call) {
         let current = current::replace(-1);
@@ -49,12 +49,12 @@ impl<K: Kernel> Posix<K> {
         self.end_burst(at, call);
     }
 
-    /// The thread is about to wait for any of `fds`.
+    /// Ends the burst before the thread waits for any of `fds`.
     #[inline]
     pub fn before_poll(&self, fds: impl Iterator<Item = i32>, call: Call) {
         self.before_wait(call);
         if self.anything_held() {
-            // Somebody else's burst, on a socket whose answer this thread waits for.
+            // Another thread's burst, on a socket whose answer this thread waits for.
             for fd in fds {
                 if self.find(fd).is_some_and(|at| at.socket.held.load(Relaxed) != 0) {
                     self.visit(fd, call);
@@ -63,7 +63,7 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// The thread is about to wait on the epoll set `epfd`.
+    /// Ends the burst before the thread waits on the epoll set `epfd`.
     #[inline]
     pub fn before_epoll(&self, epfd: i32, call: Call) {
         self.before_wait(call);
@@ -79,7 +79,7 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// `fd` was added to the epoll set `epfd`, or is in it still.
+    /// Notes that `fd` was added to the epoll set `epfd`, or is still in it.
     #[inline]
     pub fn watched(&self, epfd: i32, fd: i32) {
         // A program may do this with every message.
@@ -90,7 +90,7 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// The epoll set that a socket was added to last.
+    /// Returns the epoll set that a socket was added to last.
     #[must_use]
     pub fn set_of(&self, fd: i32) -> Option<i32> {
         let set = self.find(fd)?.socket.epoll.load(Relaxed);
@@ -108,14 +108,14 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// Whether anything is held in this process.
+    /// Returns whether anything is held in this process.
     #[inline]
     fn anything_held(&self) -> bool {
         self.kernel.held().count.load(Relaxed) != 0
     }
 
-    /// Whether reading from a descriptor that is not ours may wait. A program that reads a file
-    /// between its header and its payload has not turned away.
+    /// Returns whether reading from a descriptor that is not ours may block. A program that reads a file between
+    /// its header and its payload has not turned away.
     pub(crate) fn may_wait(&self, fd: i32) -> bool {
         let Some(byte) = self.kernel.state(fd) else { return true };
         match byte.load(Relaxed) {

@@ -1,9 +1,9 @@
-//! Where the TCP sockets of a process are that was started with `--stack`, and why: told at its end, and read out
-//! of its memory by whoever asks.
+//! Where the TCP sockets of a process that was started with `--stack` are, and why: reported at its end, and read
+//! out of its memory by others on request.
 //!
 //! A byte a descriptor names either a place or one of the reasons, each of which is kept once with the number of
-//! sockets that it holds for. Nothing here locks or allocates: a reason is written once, by whoever is first, and
-//! stays.
+//! sockets that it applies to. Nothing here locks or allocates: a reason is written once, by the first thread that
+//! needs it, and stays.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
@@ -11,38 +11,38 @@ use std::collections::BTreeMap;
 
 use crate::report::{StackReport, StackSocket};
 
-/// Different reasons that are kept.
+/// Number of different reasons that are kept.
 pub const REASONS: usize = 200;
-/// Octets of a reason that are kept.
+/// Number of octets of a reason that are kept.
 const TEXT_BYTES: usize = 240;
-/// What stands for those that there was no room for.
+/// The text for reasons that there was no room for.
 const NOT_KEPT: &str = "one of too many different reasons to be kept";
 
-/// What a descriptor's byte says; from [`FIRST_REASON`] on, the number of a reason.
+/// The values of a descriptor's byte; from [`FIRST_REASON`] on, it is the number of a reason.
 mod place {
     /// Nothing has been decided: it neither listens nor is connected.
     pub(super) const UNDECIDED: u8 = 0;
-    /// On the stack, and the kernel's for what comes by other ways.
+    /// On the stack, and on the kernel for what comes by other ways.
     pub(super) const LISTENS: u8 = 1;
-    /// A connection on the stack, accepted.
+    /// A connection that was accepted on the stack.
     pub(super) const ACCEPTED: u8 = 2;
-    /// A connection on the stack that the program has made.
+    /// A connection that the program has made on the stack.
     pub(super) const CONNECTED: u8 = 3;
     /// It listens, and this process has not waited for a connection yet.
     pub(super) const LATER: u8 = 4;
 }
 const FIRST_REASON: u8 = 5;
-/// The number behind the last reason.
+/// The number after the last reason: all others.
 const OTHER: u8 = FIRST_REASON + REASONS as u8;
 
 /// How a socket came to be on the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnStack {
-    /// It listens there, too.
+    /// It listens there as well as on the kernel.
     Listens,
-    /// As a connection that was accepted.
+    /// It is a connection that was accepted.
     Accepted,
-    /// As a connection that the program has made.
+    /// It is a connection that the program has made.
     Connected,
 }
 
@@ -78,7 +78,7 @@ impl Reason {
         self.state.store(WRITTEN, Release);
     }
 
-    /// What is written there.
+    /// Returns the text, which is empty while it is being written.
     fn text(&self) -> Option<String> {
         match self.state.load(Acquire) {
             EMPTY => None,
@@ -97,17 +97,17 @@ impl Reason {
     }
 }
 
-/// The reasons and the counts of a process: its own, or those read from another's memory.
+/// The reasons and the counts of a process: our own, or read from another process's memory.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Whereabouts {
     listening: AtomicU64,
     accepted: AtomicU64,
     connected: AtomicU64,
-    /// Sockets with reasons that there was no room for.
+    /// Number of sockets with reasons that there was no room for.
     others: AtomicU64,
     reasons: [Reason; REASONS],
-    /// Not a reason: where the guardian of the stack is to be found. Who may read this may do what the process may.
+    /// Not a reason: the address of the stack's guardian. A reader of this may do what the process may.
     guardian: Reason,
 }
 
@@ -118,7 +118,7 @@ impl Default for Whereabouts {
 }
 
 impl Whereabouts {
-    /// Nothing has happened yet.
+    /// Creates it for a process in which nothing has happened yet.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -131,12 +131,12 @@ impl Whereabouts {
         }
     }
 
-    /// Where the guardian is to be found; said once.
+    /// Records the address of the guardian; called once.
     pub fn guarded_at(&self, place: &str) {
         self.guardian.write(cut(place, TEXT_BYTES));
     }
 
-    /// A socket is on the stack; `byte` is its descriptor's.
+    /// Records that a socket is on the stack; `byte` is its descriptor's.
     pub fn on_stack(&self, byte: &AtomicU8, how: OnStack) {
         let (place, count) = match how {
             OnStack::Listens => (place::LISTENS, &self.listening),
@@ -148,12 +148,12 @@ impl Whereabouts {
         }
     }
 
-    /// A socket listens: where else than on the kernel shows when the process waits for a connection.
+    /// Records that a socket listens: whether on the stack too is decided when the process waits for a connection.
     pub fn listens_later(&self, byte: &AtomicU8) {
         byte.store(place::LATER, Relaxed);
     }
 
-    /// In a child of fork, with the bytes of all descriptors: what has been was the parent's.
+    /// Starts anew in a child of fork, with the bytes of all descriptors: the counts were the parent's.
     pub fn restart<'a>(&self, bytes: impl Iterator<Item = &'a AtomicU8>) {
         for count in [&self.listening, &self.accepted, &self.connected, &self.others] {
             count.store(0, Relaxed);
@@ -166,19 +166,19 @@ impl Whereabouts {
         }
     }
 
-    /// A socket stays with the kernel, or has become its.
+    /// Records that a socket stays with the kernel, or has become its.
     pub fn kernels(&self, byte: &AtomicU8, reason: &str) {
         self.set(byte, self.number_of(reason));
     }
 
-    /// Who asks again and again is one socket.
+    /// Sets the byte, and counts the socket if it is new: recording the same again is one socket.
     fn set(&self, byte: &AtomicU8, number: u8) {
         if byte.swap(number, Relaxed) != number {
             self.count(number).fetch_add(1, Relaxed);
         }
     }
 
-    /// A socket is the kernel's for the reason that another one is; whether there is one.
+    /// Records that a socket is the kernel's for the same reason as another one; returns whether there is one.
     pub fn kernels_likewise(&self, byte: &AtomicU8, other: &AtomicU8) -> bool {
         let number = other.load(Relaxed);
         let there_is = number >= FIRST_REASON;
@@ -193,7 +193,7 @@ impl Whereabouts {
         reason.map_or(&self.others, |reason| &reason.sockets)
     }
 
-    /// The number of a reason, which is written down if it is new.
+    /// Returns the number of a reason, which is written down if it is new.
     fn number_of(&self, reason: &str) -> u8 {
         let text = cut(reason, TEXT_BYTES);
         for (number, reason) in (FIRST_REASON..).zip(&self.reasons) {
@@ -204,14 +204,14 @@ impl Whereabouts {
                     return number;
                 }
                 Err(WRITTEN) if reason.says(text) => return number,
-                // Another thread's, or left half written by a fork: should it be the same, it stands there twice.
+                // Another thread's, or left half written by a fork: if it is the same, it is there twice.
                 Err(_) => {}
             }
         }
         OTHER
     }
 
-    /// All of it, with `open` descriptors and their bytes.
+    /// Makes the report of all of it, with the `open` descriptors and their bytes.
     pub fn report(&self, open: impl Iterator<Item = (i32, u8)>) -> StackReport {
         let mut kernel = BTreeMap::new();
         let texts = self.texts();
@@ -240,7 +240,7 @@ impl Whereabouts {
         self.reasons.iter().map_while(Reason::text).collect()
     }
 
-    /// As it is in another process's memory.
+    /// Copies what is in another process's memory.
     pub(crate) fn from_image(image: &[u8]) -> Self {
         const COUNTS_BYTES: usize = 4 * size_of::<u64>();
         let own = Self::new();
@@ -272,7 +272,7 @@ impl Whereabouts {
     }
 }
 
-/// The beginning of a text that fits into so many bytes, between two characters.
+/// Returns the beginning of a text that fits into `bytes`, cut between two characters.
 #[must_use]
 pub fn cut(text: &str, bytes: usize) -> &str {
     let mut end = bytes.min(text.len());
@@ -306,7 +306,7 @@ mod tests {
         AtomicU8::new(0)
     }
 
-    /// As the other process's memory would show it.
+    /// The bytes as they are in the other process's memory.
     fn image_of(own: &Whereabouts) -> Vec<u8> {
         let mut image = Vec::new();
         for count in [&own.listening, &own.accepted, &own.connected, &own.others] {

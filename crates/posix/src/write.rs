@@ -1,4 +1,4 @@
-//! What becomes of a write.
+//! How a write is to be made.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -10,21 +10,21 @@ use crate::local::current;
 use crate::socket::{Socket, count, flag, held};
 use crate::{Call, Gather, Posix, Socketed};
 
-/// How a write is to be made.
+/// The plan for a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plan {
     /// As the program made it.
     Pass,
     /// By send(2), or as the program made it, and nothing has to be done afterwards.
     Alone,
-    /// By send(2), with MSG_MORE if `more`, and then [`Posix::after_send`].
+    /// By send(2), with MSG_MORE if `more`, followed by [`Posix::after_send`].
     Send {
-        /// The kernel is to hold it.
+        /// Whether the kernel is to hold it.
         more: bool,
     },
     /// By [`Posix::gather`].
     Gather,
-    /// Not at all: earlier bytes wait for room in the connection, and this one must not.
+    /// Not at all: earlier bytes wait for room in the connection, and this call must not block.
     Fail(Errno),
 }
 
@@ -39,11 +39,11 @@ pub struct WriteFlags {
     pub nonblocking: bool,
 }
 
-/// No segment is smaller (RFC 9293 §3.7.1); until more is gathered its size does not matter.
+/// Smallest full segment (RFC 9293 §3.7.1); until more is gathered the actual size does not matter.
 const SMALLEST_SEGMENT: u32 = 536;
 
 impl<K: Kernel> Posix<K> {
-    /// `bytes` are about to be written to a tracked socket.
+    /// Plans a write of `bytes` to a tracked socket.
     #[inline]
     pub fn plan_write(&self, at: Socketed<'_>, bytes: usize, flags: WriteFlags) -> Plan {
         let socket = at.socket;
@@ -56,7 +56,7 @@ impl<K: Kernel> Posix<K> {
             self.end_other(previous, Call::Turn);
         }
         if self.send_as_always(socket) {
-            // Nagle is out of the way, and nothing is held that a failed send would leave behind.
+            // Nagle is off, and nothing is held that a failed send would leave behind.
             const UNDELAYED: u32 = flag::ASKED_NODELAY | flag::FORCED_NODELAY;
             let alone = socket.is(UNDELAYED);
             return if alone { Plan::Alone } else { Plan::Send { more: false } };
@@ -84,8 +84,8 @@ impl<K: Kernel> Posix<K> {
         Plan::Send { more }
     }
 
-    /// The common case of a program that needs no help: the one write of a packet, on a socket
-    /// that has never made more, with nothing held.
+    /// Takes the common case of a program that needs no help: the one write of a packet, on a
+    /// socket that has never made more, with nothing held.
     #[inline]
     fn send_as_always(&self, socket: &Socket) -> bool {
         let plain = socket.flags() & (flag::CONNECTED | flag::GATHERED) == flag::CONNECTED;
@@ -98,13 +98,13 @@ impl<K: Kernel> Posix<K> {
         true
     }
 
-    /// The common case of [`Posix::decide`] for a burst that the kernel holds already.
+    /// Takes the common case of [`Posix::decide`] for a burst that the kernel holds already.
     #[inline]
     fn may_hold_plainly(&self, socket: &Socket, bytes: usize) -> bool {
         !self.settings().autocork && socket.hold_another(bytes, u32::MAX)
     }
 
-    /// Asks the policy.
+    /// Asks the policy about a write.
     #[inline]
     pub(crate) fn decide(&self, socket: &Socket, bytes: usize, limit_bytes: u32) -> Verdict {
         let settings = self.settings();
@@ -119,12 +119,12 @@ impl<K: Kernel> Posix<K> {
         verdict
     }
 
-    /// A send that [`Posix::plan_write`] or [`Posix::gather`] asked for has returned.
+    /// Notes the result of a send that [`Posix::plan_write`] or [`Posix::gather`] asked for.
     #[inline]
     pub fn after_send(&self, at: Socketed<'_>, more: bool, succeeded: bool) {
         let socket = at.socket;
         if !succeeded {
-            // What it was to take along may still be there.
+            // What the send was to take along may still be there.
             if !more {
                 self.note_held(at, held::KERNEL);
             }
@@ -140,7 +140,7 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// A write that is not the policy's to decide. What is held goes first.
+    /// Plans a write that the policy does not decide about. What is held goes first.
     #[cold]
     fn pass_write(&self, at: Socketed<'_>, flags: WriteFlags) -> Plan {
         let socket = at.socket;
@@ -164,7 +164,7 @@ impl<K: Kernel> Posix<K> {
         Plan::Pass
     }
 
-    /// The first write has gone through: the socket is connected.
+    /// Notes that the first write has gone through: the socket is connected.
     #[cold]
     fn connected(&self, at: Socketed<'_>) {
         let settings = self.settings();
@@ -176,9 +176,9 @@ impl<K: Kernel> Posix<K> {
         at.socket.set(flag::CONNECTED);
     }
 
-    /// Gets Nagle out of the way, after a send that is not held: setting TCP_NODELAY pushes, and
-    /// done before the send it would push what the send is to take along. The first send of a
-    /// connection needs none: nothing is under way that Nagle could wait for.
+    /// Turns Nagle off after a send that is not held: setting TCP_NODELAY pushes, and set before
+    /// the send it would push what the send is to take along. The first send of a connection does
+    /// not need it: nothing is in flight that Nagle could wait for.
     #[inline]
     pub(crate) fn ensure_nodelay(&self, at: Socketed<'_>) {
         let flags = at.socket.flags();

@@ -1,8 +1,8 @@
-//! The alarm of the timer's thread: a POSIX timer whose signal goes to that thread alone.
+//! The timer thread's alarm: a POSIX timer whose signal goes to that thread alone.
 //!
 //! It takes no descriptor; a child of fork does not inherit it, and exec removes it. The thread has
 //! all signals blocked and waits for this one: a blocked signal is queued whatever the program does
-//! with it, and one that is directed at a thread is no other thread's to take.
+//! with it, and one that is directed at a thread cannot be taken by another thread.
 
 use core::ptr;
 use core::sync::atomic::AtomicI32;
@@ -16,21 +16,21 @@ use uncork_posix::Errno;
 use crate::raw::raw;
 use crate::{POSIX, linux};
 
-/// glibc's own first signal, by which it has POSIX timers of SIGEV_THREAD wake their thread, too.
-/// No function of libc lets a program block, handle, send or wait for it. Any other number a
-/// program may have blocked in all its threads to wait for it, as for one sent to the process:
-/// then the timer's thread, which waits as well, could take it away.
+/// glibc's own first signal, with which it also wakes the thread of SIGEV_THREAD timers. No
+/// function of libc lets a program block, handle, send or wait for it. A program may have blocked
+/// any other number in all its threads to wait for it, as for one sent to the process: then the
+/// timer's thread, which waits as well, could take it away.
 const SIGNAL: c_int = 32;
 static SIGNALS: u64 = 1 << (SIGNAL - 1);
 
-/// Not zero, which would take the alarm back.
+/// The time to set for an alarm at once. Not zero, which would disarm it.
 const LONG_AGO: Instant = Instant(1);
 
 const NONE: c_int = -1;
-/// Its number in this process, while the thread lives that it wakes.
+/// The timer's number in this process, while the thread that it wakes lives.
 static TIMER: AtomicI32 = AtomicI32::new(NONE);
 
-/// Makes it for the calling thread; false: there is none to be had (RLIMIT_SIGPENDING).
+/// Makes the alarm for the calling thread; false: none can be had (RLIMIT_SIGPENDING).
 pub(crate) fn make() -> bool {
     let mut timer: c_int = NONE;
     // SAFETY: an all-zero sigevent is valid; the kernel reads it and writes one number.
@@ -49,8 +49,8 @@ pub(crate) fn make() -> bool {
     made.is_ok()
 }
 
-/// Before the thread ends. The kernel gives numbers anew only when it has given all of them, so
-/// that whoever has just read this one fails to set it.
+/// Deletes the alarm before its thread ends. The kernel reuses a number only when all have been
+/// used, so a thread that has just read this one fails to set it.
 pub(crate) fn delete() {
     let timer = TIMER.swap(NONE, SeqCst);
     if timer != NONE {
@@ -59,12 +59,12 @@ pub(crate) fn delete() {
     }
 }
 
-/// In a child of fork, which has none.
+/// Forgets the alarm in a child of fork, which does not have it.
 pub(crate) fn forget() {
     TIMER.store(NONE, SeqCst);
 }
 
-/// [`uncork_posix::Kernel::set_alarm`].
+/// Implements [`uncork_posix::Kernel::set_alarm`].
 pub(crate) fn set(at: Instant) -> bool {
     let timer = TIMER.load(SeqCst);
     let once = itimerspec {
@@ -80,17 +80,17 @@ pub(crate) fn set(at: Instant) -> bool {
 }
 
 /// Wakes `thread` of `process` from [`wait`], whatever the alarm is set to. The caller may be a
-/// child of vfork, which reaches no timer of ours.
+/// child of vfork, which cannot reach our timers.
 pub(crate) fn wake(process: u32, thread: u32) {
     // SAFETY: no pointers.
     let sent = unsafe { raw!(SYS_tgkill, process, thread, SIGNAL) };
     if sent.is_err() && !POSIX.is_other_process() {
-        // As many signals are waiting as the user may have; the timer has its own.
+        // The user's limit of queued signals is reached; the timer has its own.
         set(LONG_AGO);
     }
 }
 
-/// Sleeps until it rings or [`wake`], for `limit` at most. False: neither came.
+/// Sleeps until the alarm rings or [`wake`], for `limit` at most. False: neither happened.
 pub(crate) fn wait(limit: Duration) -> bool {
     let limit = linux::timespec(limit);
     // SAFETY: the kernel reads a signal set of eight bytes and `limit`.

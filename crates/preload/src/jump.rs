@@ -1,11 +1,10 @@
 //! Shims that leave no trace on the stack.
 //!
-//! Three kinds, all written in assembly because the program's call must go on exactly as it was
-//! made: with all its arguments (variadic ones too), without a frame of ours below a call that
-//! sleeps, is cancelled, returns twice (vfork) or never (exec), and, for descriptors that are
-//! not ours, at the cost of a few instructions.
+//! They are written in assembly because the program's call must go on exactly as it was made: with all its arguments
+//! (variadic ones too), without a frame of ours below a call that sleeps, is cancelled, returns twice (vfork) or never
+//! (exec), and, for descriptors that are not ours, at the cost of a few instructions.
 
-/// The end of a shim: to the real function, or where that was not looked for yet, or at 3, to the hook.
+/// The end of a shim: jumps to the real function, or, at 3 or if that was not looked up yet, to the hook.
 macro_rules! straight_on {
     () => {
         "mov r11, qword ptr [rip + {real}]\n\
@@ -19,9 +18,9 @@ macro_rules! straight_on {
 }
 pub(crate) use straight_on;
 
-/// `descriptor_shim!(name, hook, ne|e STATE, held?)`: goes straight on to the real function
-/// unless the state byte of the descriptor (first argument) says that the call concerns us, or
-/// (`held`) something is held somewhere; then to `hook`, which has the same prototype.
+/// `descriptor_shim!(name => hook, when tcp | known | tcp or held)`: jumps to `hook`, which has the real function's
+/// prototype, if the state byte of the descriptor (first argument) is TCP or above (`tcp`), or not UNKNOWN (`known`), or
+/// if anything is held on any socket (`or held`); otherwise straight on to the real function.
 macro_rules! descriptor_shim {
     ($name:ident => $hook:path, when tcp) => {
         $crate::jump::descriptor_shim!(@ $name, $hook, "cmp r11d, 3", "jae 3f", "");
@@ -66,9 +65,9 @@ macro_rules! descriptor_shim {
 }
 pub(crate) use descriptor_shim;
 
-/// `set_shim!(name, hook, note)`, of epoll_ctl(2), which some programs call several times a message. Without a stack
-/// it goes straight on, after `note(set, operation, descriptor)` if a TCP socket is entered or changed.
-/// With one, to `hook`.
+/// `set_shim!(name => hook, note note)`, for epoll_ctl(2), which some programs call several times a message. Without a
+/// stack it goes straight on, after `note(set, operation, descriptor)` if a TCP socket is added or modified. With a stack
+/// it goes to `hook`.
 macro_rules! set_shim {
     ($name:ident => $hook:path, note $note:path) => {
         /// See the hook.
@@ -90,7 +89,7 @@ macro_rules! set_shim {
                 "lea r11, [rip + {states}]",
                 "cmp byte ptr [r11 + r10], {tcp}",
                 "jne 2f",
-                // Four registers, eight octets more and the return address: aligned for the call.
+                // Four registers, eight more octets and the return address: the stack is aligned for the call.
                 "push rdi", "push rsi", "push rdx", "push rcx",
                 "sub rsp, 8",
                 ".cfi_adjust_cfa_offset 40",
@@ -114,42 +113,42 @@ macro_rules! set_shim {
 }
 pub(crate) use set_shim;
 
-/// The arguments of a call as the shim has found them: in registers, then on the stack.
+/// The arguments of a call as the shim found them: in registers, then on the stack.
 #[repr(C)]
 pub(crate) struct Registers {
     /// The sixth argument to the first.
     arguments: [usize; 6],
-    /// How many vector registers a variadic function has to save.
+    /// The number of vector registers that a variadic function has to save.
     _rax: usize,
-    /// Where it returns to.
+    /// The return address.
     caller: usize,
 }
 
 impl Registers {
-    /// The arguments in their order, as many as registers hold.
+    /// Returns the arguments in their order, as many as are in registers.
     pub(crate) fn first_six(&self) -> [usize; 6] {
         let [f, e, d, c, b, a] = self.arguments;
         [a, b, c, d, e, f]
     }
 
-    /// An address in who has called.
+    /// Returns an address in the caller.
     pub(crate) fn caller(&self) -> usize {
         self.caller
     }
 
-    /// An argument, counted from zero. A variadic function has as many as its caller says.
+    /// Returns an argument, counted from zero. A variadic function has as many as its caller says.
     pub(crate) fn argument(&mut self, position: usize) -> &mut usize {
         if let Some(at) = 5_usize.checked_sub(position) {
             return &mut self.arguments[at];
         }
-        // SAFETY: arguments behind the sixth are on the stack behind the return address (System V ABI, 3.2.3). The caller
+        // SAFETY: arguments after the sixth are on the stack above the return address (System V ABI, 3.2.3). The caller
         // asks for one that the program has given.
         unsafe { &mut *(&raw mut *self).add(1).cast::<usize>().add(position - 6) }
     }
 }
 
-/// `changing_shim!(name => prepare)`: calls `prepare(&mut Registers)`, which may change the arguments, then goes on to the
-/// function that it gives, or to the real one.
+/// `changing_shim!(name => prepare)`: calls `prepare(&mut Registers)`, which may change the arguments, then jumps to the
+/// function that it returns, or to the real one.
 macro_rules! changing_shim {
     ($($name:ident => $prepare:expr;)+) => { $(
         #[allow(non_snake_case)]
@@ -157,7 +156,7 @@ macro_rules! changing_shim {
             #[unsafe(link_section = "uncork_slots")]
             static SLOT: $crate::real::Slot = $crate::real::Slot::new($crate::real::name!($name));
 
-            /// Prepares, and finds the function to go on to.
+            /// Prepares, and returns the function to jump to.
             extern "C" fn before(call: &mut $crate::jump::Registers) -> *mut libc::c_void {
                 #[allow(unused_imports)]
                 use super::*;
@@ -172,7 +171,7 @@ macro_rules! changing_shim {
             #[unsafe(naked)]
             #[unsafe(no_mangle)]
             pub(crate) unsafe extern "C-unwind" fn $name() {
-                // As Registers has them. With the return address the stack is aligned for the call. Below that are the
+                // In the order of Registers. With the return address the stack is aligned for the call. Below that are the
                 // vector registers: a variadic function may have floating-point arguments (dprintf).
                 core::arch::naked_asm!(
                     ".cfi_startproc",
@@ -207,8 +206,8 @@ macro_rules! changing_shim {
 }
 pub(crate) use changing_shim;
 
-/// `passing_shim!(name => prepare)`: calls `prepare(first six arguments)`, then goes on to the real function with
-/// everything as it was.
+/// `passing_shim!(name => prepare)`: calls `prepare(first six arguments)`, then jumps to the real function with everything
+/// as it was.
 macro_rules! passing_shim {
     ($($name:ident => $prepare:path;)+) => {
         $crate::jump::changing_shim! { $(
@@ -221,13 +220,13 @@ macro_rules! passing_shim {
 }
 pub(crate) use passing_shim;
 
-/// `also_named!(name => other)`: a second name under which libc has a function, for those who call it by that.
+/// `also_named!(name => other)`: a second name under which libc exports a function.
 macro_rules! also_named {
     ($($name:ident => $shim:path;)+) => { $(
-        /// See the function of the other name.
+        /// The second name of the shim of that function.
         ///
         /// # Safety
-        /// As that.
+        /// As for that function.
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C-unwind" fn $name() {

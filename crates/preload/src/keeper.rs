@@ -1,16 +1,16 @@
-//! The timer thread: [`uncork_posix`]'s keeper, given a body.
+//! The timer thread: [`uncork_posix`]'s keeper as a thread of the kernel.
 //!
-//! It is a bare thread of the kernel's that libc does not know. Made by pthread_create it would
-//! make every program a multi-threaded one: slower system calls and allocations (glibc skips
-//! locks and cancellation points while there is one thread), a `pthread_exit` of the main thread
-//! that never ends the process, an unshare(2) that is refused. The price is that it has no
-//! thread-local storage: what it runs (`Posix::tick`) uses none, allocates nothing, and makes
-//! its system calls directly. And as libc would not carry a change of user over to it, it ends
-//! before one ([`without`]) and is made anew at the next hold.
+//! It is a bare kernel thread that libc does not know. Made by pthread_create it would make every
+//! program multi-threaded: slower system calls and allocations (glibc skips locks and cancellation
+//! points while there is one thread), a `pthread_exit` of the main thread that never ends the
+//! process, an unshare(2) that is refused. The price is that it has no thread-local storage: what
+//! it runs (`Posix::tick`) uses none, allocates nothing, and makes its system calls directly. And
+//! as libc would not carry a change of user over to it, it ends before one ([`without`]) and is
+//! made anew at the next hold.
 //!
-//! A second thread costs the first one something at every call on a descriptor: while two share
-//! the table of descriptors, the kernel counts each use up and down (fdget), a fiftieth of a small
-//! write and its answer. So in a program of one thread the keeper leaves the table (close_range(2)
+//! A second thread makes every call on a descriptor dearer for the first one: while two share the
+//! descriptor table, the kernel counts each use up and down (fdget), a fiftieth of a small write
+//! and its answer. So in a program of one thread the keeper leaves the table (close_range(2)
 //! unshares it without copying an entry) and fetches a descriptor with pidfd_getfd(2) when it has
 //! to push, which is seldom ([`Reach`]).
 
@@ -27,32 +27,32 @@ use uncork_posix::{Errno, Next};
 use crate::raw::raw;
 use crate::{POSIX, alarm, linux, real, report};
 
-/// Its stack, and above it the block that stands in for thread-local storage.
+/// Size of its stack, and of the block above that stands in for thread-local storage.
 const STACK_BYTES: usize = 64 * 1024;
 const TLS_BYTES: usize = 4096;
 
-/// Futex word: counts the wake-ups.
+/// Futex word that counts the wake-ups.
 static WAKE: AtomicU32 = AtomicU32::new(0);
-/// The thread's id while it lives; the kernel clears it and wakes who waits for that.
+/// The thread's id while it lives; the kernel clears it at its end and wakes waiters.
 static THREAD: AtomicU32 = AtomicU32::new(0);
-/// Its stack, mapped once.
+/// The thread's stack, mapped once.
 static STACK: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// It may leave the program's table of descriptors.
+/// Whether the thread may leave the program's descriptor table.
 static MAY_DETACH: AtomicBool = AtomicBool::new(true);
-/// It sleeps by an alarm.
+/// Whether the thread sleeps by an alarm.
 static HAS_ALARM: AtomicBool = AtomicBool::new(false);
-/// The process, in the table of a keeper that has one of its own; -1: it shares the program's.
+/// The process's pidfd, in the table of a keeper that has its own; -1: it shares the program's.
 static PIDFD: AtomicI32 = AtomicI32::new(-1);
 
-/// Without a hold for so long, it ends. Where it shares the table of descriptors the kernel counts
-/// every one that a call uses up and down, since a second thread could close it meanwhile; a
-/// program that has stopped needing help must not go on paying for that.
+/// The thread ends after this time without a hold. While it shares the descriptor table the kernel
+/// counts every descriptor that a call uses up and down, since a second thread could close it
+/// meanwhile; a program that no longer needs help must not go on paying for that.
 const IDLE_FOR: Duration = Duration::from_secs(1);
 
-/// Makes the thread. It takes no signal and dies with the process.
+/// Makes the thread. It takes none of the program's signals and dies with the process.
 pub(crate) fn start() -> bool {
-    // One that has just decided to end may still be on the stack.
+    // A thread that has just decided to end may still be on the stack.
     wait_for_end();
     let Some(stack) = stack() else { return false };
     PIDFD.store(-1, SeqCst);
@@ -61,7 +61,7 @@ pub(crate) fn start() -> bool {
     }
     let all = u64::MAX;
     let mut before = 0u64;
-    // SAFETY: signal sets of eight bytes. A thread inherits the mask of its maker.
+    // SAFETY: signal sets of eight bytes. A thread inherits its creator's mask.
     unsafe {
         let _ = raw!(SYS_rt_sigprocmask, libc::SIG_BLOCK, &raw const all, &raw mut before, 8);
         let made = clone(stack);
@@ -70,16 +70,16 @@ pub(crate) fn start() -> bool {
     }
 }
 
-/// A filter of system calls may kill for an unusual one.
+/// Returns whether system calls are filtered (seccomp): a filter may kill for an unusual one.
 fn is_filtered() -> bool {
     // SAFETY: no pointers.
     let filter = unsafe { raw!(SYS_prctl, libc::PR_GET_SECCOMP) };
     filter != Ok(0)
 }
 
-/// Whether a table of its own saves this program anything and works here. Bytes gathered in the
-/// process may leave a descriptor of theirs behind, and reports need standard error: both are in
-/// the program's table.
+/// Returns whether a descriptor table of its own saves this program anything and works here. Bytes
+/// gathered in the process may leave a descriptor of theirs behind, and reports need standard
+/// error: both are in the program's table.
 fn gains_by_detaching() -> bool {
     let settings = POSIX.settings();
     settings.hold == Hold::Kernel
@@ -89,16 +89,16 @@ fn gains_by_detaching() -> bool {
         && is_single_threaded()
 }
 
-/// glibc's own flag (since 2.32), which knows nothing of this thread.
+/// glibc's own flag (since 2.32), which does not count this thread.
 static SINGLE_THREADED: AtomicPtr<c_char> = AtomicPtr::new(ptr::null_mut());
 
-/// At the start, where dlsym(3) may be called.
+/// Looks up what is needed later, at the start, where dlsym(3) may be called.
 pub(crate) fn learn() {
     // SAFETY: a C string.
     let flag = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
     SINGLE_THREADED.store(flag.cast(), SeqCst);
     // The standard library's locks wait and wake by syscall(3), which is our own shim: the keeper,
-    // when it releases a lock that somebody waits for, must not be the first to look it up.
+    // when it releases a lock that another thread waits for, must not be the first to look it up.
     let _ = real::syscall();
 }
 
@@ -108,32 +108,32 @@ fn is_single_threaded() -> bool {
     !flag.is_null() && unsafe { flag.read_volatile() } != 0
 }
 
-/// Leaves the program's table of descriptors for an empty one with nothing in it but the process.
+/// Leaves the program's descriptor table for an empty one that holds only a pidfd of the process.
 fn detach() {
     if !MAY_DETACH.load(SeqCst) {
         return;
     }
-    // SAFETY: no pointers. With UNSHARE nothing of the program's is closed, nor copied.
+    // SAFETY: no pointers. With UNSHARE no descriptor of the program is closed, nor copied.
     let pidfd = unsafe {
         let own = raw!(SYS_close_range, 0, u32::MAX, libc::CLOSE_RANGE_UNSHARE);
         let Ok(process) = own.and_then(|_| raw!(SYS_getpid)) else { return };
         raw!(SYS_pidfd_open, process, 0)
     };
-    // Without it nothing can be reached: `Reach` says so, and the next keeper stays attached.
+    // Without a pidfd nothing can be reached: `Reach` says so, and the next keeper stays attached.
     PIDFD.store(pidfd.map_or(i32::MAX, |fd| fd as i32), SeqCst);
 }
 
-/// A descriptor of the program's, as the calling thread can use it.
+/// A descriptor of the program, as the calling thread can use it.
 pub(crate) struct Reach {
-    /// Its number in this thread's table.
+    /// The descriptor's number in this thread's table.
     pub(crate) fd: i32,
     fetched: bool,
 }
 
 impl Reach {
-    /// `None`: the thread is a keeper with a table of its own that cannot get at the program's,
-    /// as when the main thread has ended before the others. A keeper that shares it comes next;
-    /// until then the kernel's own limit of 200 ms bounds what it holds.
+    /// `None`: the thread is a keeper with a table of its own that cannot get at the program's, as
+    /// when the main thread has ended before the others. A keeper that shares it comes next; until
+    /// then the kernel's own limit of 200 ms bounds what it holds.
     #[inline]
     pub(crate) fn new(fd: i32) -> Option<Self> {
         let pidfd = PIDFD.load(Relaxed);
@@ -158,7 +158,7 @@ impl Drop for Reach {
     }
 }
 
-/// Whether the caller runs on the keeper's stack: it has no thread-local storage to ask.
+/// Returns whether the caller runs on the keeper's stack: it has no thread-local storage to ask.
 #[inline]
 fn is_keeper() -> bool {
     let here = 0u8;
@@ -201,7 +201,7 @@ unsafe fn clone(base: *mut c_void) -> bool {
     let top = base as usize + STACK_BYTES;
     let result: isize;
     // SAFETY: the child begins on its own stack, 16-byte aligned at the call, and never returns;
-    // the parent goes on behind the label with its registers as they were.
+    // the parent goes on after the label with its registers as they were.
     unsafe {
         asm!(
             "syscall",
@@ -225,7 +225,7 @@ unsafe fn clone(base: *mut c_void) -> bool {
     result > 0
 }
 
-/// Wakes it from [`Next::Sleep`] and [`Next::Await`].
+/// Wakes the thread from [`Next::Sleep`] and [`Next::Await`].
 pub(crate) fn wake() {
     if HAS_ALARM.load(SeqCst) {
         alarm::wake(POSIX.process(), THREAD.load(SeqCst));
@@ -257,16 +257,16 @@ fn wait_for_end() {
         if thread == 0 {
             return;
         }
-        // Not a private futex: the kernel's wake-up at a thread's end is not.
+        // Not a private futex: the kernel's wake-up at a thread's end is not private.
         // SAFETY: THREAD is a futex word for the life of the process; no time limit.
         let _ = unsafe { raw!(SYS_futex, &raw const THREAD, libc::FUTEX_WAIT, thread, 0) };
     }
 }
 
-/// The thread. No thread-local storage, no allocation, no libc from here on.
+/// Runs the thread. No thread-local storage, no allocation, no libc from here on.
 extern "C" fn run() -> ! {
-    // SAFETY: plain arguments; the name is a C string. Without the slack of 50 µs that threads
-    // get by default, a short bound would be overrun by it.
+    // SAFETY: plain arguments; the name is a C string. The timer slack of 50 µs that threads get by
+    // default would overrun a short bound.
     unsafe {
         let _ = raw!(SYS_prctl, libc::PR_SET_NAME, c"uncork-keeper".as_ptr());
         let _ = raw!(SYS_prctl, libc::PR_SET_TIMERSLACK, 1);
@@ -302,7 +302,7 @@ fn end() {
     let _ = unsafe { raw!(SYS_exit, 0) };
 }
 
-/// Sleeps until it is woken; false: for so long that it is to end.
+/// Sleeps until it is woken; false: nothing was held for so long that the thread must end.
 fn sleep() -> bool {
     let operation: c_int = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
     let limit = linux::timespec(IDLE_FOR);
@@ -319,7 +319,7 @@ fn sleep() -> bool {
     }
 }
 
-/// In a child of fork: the thread stayed with the parent.
+/// Forgets the thread in a child of fork: it stayed with the parent.
 pub(crate) fn forget() {
     THREAD.store(0, SeqCst);
     HAS_ALARM.store(false, SeqCst);

@@ -1,10 +1,10 @@
 //! `libuncork.so`: the libc symbols that a program's sockets pass through, one thin shim each.
 //!
-//! A shim says what the program is about to do ([`uncork_posix`] decides what that means), makes
-//! the program's own call, and says how it went. No shim decides anything.
+//! A shim says what the program is about to do ([`uncork_posix`], or [`uncork_sockets`] on the
+//! user-space stack, decides what that means), makes the call, and says how it went.
 //!
-//! Never here: a panic, a line printed uninvited, an allocation or a lock on the path of a
-//! descriptor that is not ours. All `unsafe` of the library is in this crate.
+//! Never here: a panic, a line printed uninvited, an allocation or lock on the path of a descriptor
+//! that is not ours. `unsafe` is also in `bias`, `heap`, `driver`, `guardian` and `handover`.
 #![allow(clippy::missing_safety_doc)]
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")))]

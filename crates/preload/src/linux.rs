@@ -1,4 +1,4 @@
-//! The [`Kernel`] that is Linux.
+//! The [`Kernel`] implemented on Linux.
 
 use core::sync::atomic::{AtomicI32, AtomicU8};
 use core::time::Duration;
@@ -13,11 +13,11 @@ use uncork_posix::{Errno, Socket};
 use crate::raw::{fail, raw};
 use crate::{alarm, keeper, spin, table};
 
-/// This process, on this machine.
+/// This process on the machine's own kernel.
 #[derive(Debug)]
 pub(crate) struct Linux;
 
-/// getsockopt(2) of a plain integer.
+/// Returns a socket option that is a plain integer.
 fn option(fd: i32, level: c_int, name: c_int) -> Option<i32> {
     let mut value: c_int = 0;
     let mut len = size_of::<c_int>() as libc::socklen_t;
@@ -26,7 +26,7 @@ fn option(fd: i32, level: c_int, name: c_int) -> Option<i32> {
     Some(value)
 }
 
-/// SO_SNDTIMEO or SO_RCVTIMEO, `None` when it is not set.
+/// Returns SO_SNDTIMEO or SO_RCVTIMEO; `None` if it is not set.
 fn timeout(fd: i32, name: c_int) -> Option<Duration> {
     let mut time = libc::timeval { tv_sec: 0, tv_usec: 0 };
     let mut len = size_of::<libc::timeval>() as libc::socklen_t;
@@ -38,27 +38,27 @@ fn timeout(fd: i32, name: c_int) -> Option<Duration> {
     (!limit.is_zero()).then_some(limit)
 }
 
-/// SO_RCVTIMEO, `None` when it is not set.
+/// Returns SO_RCVTIMEO; `None` if it is not set.
 pub(crate) fn receive_timeout(fd: i32) -> Option<Duration> {
     timeout(fd, libc::SO_RCVTIMEO)
 }
 
-/// SO_SNDTIMEO, `None` when it is not set.
+/// Returns SO_SNDTIMEO; `None` if it is not set.
 pub(crate) fn send_timeout(fd: i32) -> Option<Duration> {
     timeout(fd, libc::SO_SNDTIMEO)
 }
 
-/// fstat(2).
+/// Makes an fstat(2).
 fn stat(fd: i32) -> Option<libc::stat> {
     let mut stat = core::mem::MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: the kernel fills in a whole `struct stat`, which is the libc's on x86-64.
+    // SAFETY: the kernel fills in a whole `struct stat`, which is libc's on x86-64.
     unsafe {
         raw!(SYS_fstat, fd, stat.as_mut_ptr()).ok()?;
         Some(stat.assume_init())
     }
 }
 
-/// clock_gettime(2) through the vDSO.
+/// Returns the time of CLOCK_MONOTONIC, through the vDSO.
 #[inline]
 pub(crate) fn now() -> Instant {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -67,7 +67,7 @@ pub(crate) fn now() -> Instant {
     Instant(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// A duration for the kernel.
+/// Converts a duration for the kernel.
 pub(crate) fn timespec(duration: Duration) -> libc::timespec {
     libc::timespec {
         tv_sec: duration.as_secs() as libc::time_t,
@@ -75,13 +75,13 @@ pub(crate) fn timespec(duration: Duration) -> libc::timespec {
     }
 }
 
-/// A duration of the program's, `None` if it is a bad one.
+/// Converts a duration of the program; `None` if it is invalid.
 pub(crate) fn duration(time: &libc::timespec) -> Option<Duration> {
     let nanoseconds = u32::try_from(time.tv_nsec).ok().filter(|ns| *ns < 1_000_000_000)?;
     Some(Duration::new(u64::try_from(time.tv_sec).ok()?, nanoseconds))
 }
 
-/// poll(2) of one descriptor: whether any of `events` (or an error) is there.
+/// Polls one descriptor; returns whether any of `events` (or an error) is there.
 pub(crate) fn poll_one(fd: i32, events: i16, limit: Option<Duration>) -> Result<bool, Errno> {
     let mut poll = libc::pollfd { fd, events, revents: 0 };
     let limit = limit.map(timespec);
@@ -90,8 +90,8 @@ pub(crate) fn poll_one(fd: i32, events: i16, limit: Option<Duration>) -> Result<
     unsafe { raw!(SYS_ppoll, &raw mut poll, 1, limit, 0, 8) }.map(|ready| ready != 0)
 }
 
-/// Writes as much as can be written. A full disk or a reader that is gone ends it in silence:
-/// SIGPIPE on our account must not reach the program.
+/// Writes as much as can be written. A full disk or a reader that has gone ends it silently: the
+/// program must not get a SIGPIPE because of us.
 pub(crate) fn write_quietly(fd: i32, mut bytes: &[u8]) {
     let pipe: u64 = 1 << (libc::SIGPIPE - 1);
     let mut mask = 0u64;
@@ -114,7 +114,7 @@ pub(crate) fn write_quietly(fd: i32, mut bytes: &[u8]) {
     }
 }
 
-/// membarrier(2), private and expedited (Linux 4.14).
+/// Calls of membarrier(2), private and expedited (Linux 4.14).
 pub(crate) mod membarrier {
     use core::sync::atomic::AtomicU8;
     use core::sync::atomic::Ordering::SeqCst;
@@ -127,7 +127,7 @@ pub(crate) mod membarrier {
     const WORKS: u8 = 1;
     const REFUSED: u8 = 2;
 
-    /// Lost by exec, as the registration is.
+    /// Whether the barrier works. Lost by exec, as the registration is.
     static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
 
     fn call(command: i32) -> bool {
@@ -135,7 +135,7 @@ pub(crate) mod membarrier {
         unsafe { raw!(SYS_membarrier, command, 0, 0) }.is_ok()
     }
 
-    /// Registers the process at the first call; tells whether that worked. While there is but
+    /// Registers the process at the first call; returns whether that worked. While there is only
     /// one thread that takes no time; later it waits for all cores, some milliseconds.
     pub(crate) fn is_registered() -> bool {
         match STATE.load(SeqCst) {
@@ -148,7 +148,7 @@ pub(crate) mod membarrier {
         }
     }
 
-    /// Without a registration no thread has a number, no lock an owner, and nobody asks for this.
+    /// Makes the barrier. Without a registration no lock has an owner, so this is not called.
     pub(super) fn barrier() {
         if !call(PRIVATE_EXPEDITED) {
             call(REGISTER_PRIVATE_EXPEDITED);
@@ -157,7 +157,7 @@ pub(crate) mod membarrier {
     }
 }
 
-/// SIGPIPE to the calling thread, as the kernel sends it to a thread that writes.
+/// Sends SIGPIPE to the calling thread, as the kernel does to a thread that writes.
 fn raise_sigpipe() {
     // SAFETY: no pointers.
     unsafe {
@@ -167,7 +167,7 @@ fn raise_sigpipe() {
     }
 }
 
-/// A write fails with `error`, as the kernel would have it fail.
+/// Fails a write with `error`, as the kernel would.
 pub(crate) fn fail_send(error: Errno, flags: c_int) -> isize {
     if error == Errno::EPIPE && flags & libc::MSG_NOSIGNAL == 0 {
         raise_sigpipe();
@@ -175,13 +175,13 @@ pub(crate) fn fail_send(error: Errno, flags: c_int) -> isize {
     fail(error)
 }
 
-/// This thread's errno.
+/// Returns this thread's errno.
 pub(crate) fn errno() -> c_int {
     // SAFETY: errno's location is valid in every thread.
     unsafe { *libc::__errno_location() }
 }
 
-/// Whether nobody handles a signal, so that it does with the process what it does by default.
+/// Returns whether a signal has no handler, so that its default action applies to the process.
 pub(crate) fn is_unhandled(signal: c_int) -> bool {
     // struct sigaction of the kernel: handler, flags, restorer, mask.
     let mut action = [0usize; 4];
@@ -255,8 +255,8 @@ impl Kernel for Linux {
 
     fn widen_send_buffer(&self, fd: i32, bytes: usize) {
         let Some(now) = option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF) else { return };
-        // The kernel doubles what is asked for, up to twice net.core.wmem_max; a buffer that its
-        // own tuning has made larger than that must not be shrunk by asking.
+        // The kernel doubles what is asked for, up to twice net.core.wmem_max; if its own tuning
+        // has made the buffer larger than that, asking must not shrink it.
         let wanted = (now / 2).saturating_add(bytes as c_int);
         let set = |value: c_int| {
             let len = size_of::<c_int>();
@@ -273,7 +273,7 @@ impl Kernel for Linux {
     }
 
     fn unwatch(&self, epfd: i32, fd: i32) {
-        // SAFETY: deleting takes no event.
+        // SAFETY: a deletion passes no event.
         let _ = unsafe { raw!(SYS_epoll_ctl, epfd, libc::EPOLL_CTL_DEL, fd, 0) };
     }
 
@@ -299,7 +299,7 @@ impl Kernel for Linux {
     }
 
     fn kind(&self, fd: i32) -> Kind {
-        /// Major number of /dev/null, /dev/zero, /dev/urandom and their kin.
+        /// Major number of /dev/null, /dev/zero, /dev/urandom and the like.
         const MEMORY_DEVICES: u32 = 1;
         let Some(stat) = stat(fd) else { return Kind::Waits };
         match stat.st_mode & libc::S_IFMT {
@@ -351,7 +351,7 @@ impl Kernel for Linux {
     }
 
     fn duplicate(&self, fd: i32) -> Option<i32> {
-        /// Above what programs with fd_sets and small tables can see.
+        /// Above what programs with fd_sets and small tables can use.
         const LOWEST: i32 = 1024;
         // SAFETY: no pointer among the arguments.
         let duplicate = |from: i32| unsafe { raw!(SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, from) };
@@ -398,7 +398,7 @@ impl Kernel for Linux {
     }
 }
 
-/// Whether the calling thread is the process's first one.
+/// Returns whether the calling thread is the process's first one.
 pub(crate) fn is_first_thread() -> bool {
     // SAFETY: no pointers.
     unsafe { raw!(SYS_gettid) == raw!(SYS_getpid) }

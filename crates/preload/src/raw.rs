@@ -1,11 +1,11 @@
-//! System calls of our own, made directly: they are no cancellation points, leave errno alone
-//! and cannot come back to our own shims.
+//! The library's own system calls, made directly: they are no cancellation points, leave errno
+//! alone and cannot come back to our own shims.
 
 use core::arch::asm;
 
 use uncork_posix::Errno;
 
-/// A system call.
+/// Makes a system call.
 ///
 /// # Safety
 /// As for the system call: pointers among the arguments must be valid for what it does.
@@ -50,7 +50,7 @@ pub(crate) fn fail(errno: Errno) -> isize {
     -1
 }
 
-/// A raw result as a libc call would return it.
+/// Converts a raw result to what a libc call returns.
 pub(crate) fn libc_result(result: Result<usize, Errno>) -> isize {
     match result {
         Ok(value) => value as isize,

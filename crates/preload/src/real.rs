@@ -1,4 +1,4 @@
-//! The real functions: what the program would have called without us.
+//! The real functions, which the program would have called without us.
 
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
@@ -12,8 +12,8 @@ use libc::{gid_t, pollfd, sigset_t, sockaddr, socklen_t, timespec, timeval, uid_
 
 /// Finds `name` in what was loaded after us: libc, or another preloaded library.
 fn next(name: &CStr) -> *mut c_void {
-    // SAFETY: a C string; RTLD_NEXT is relative to this library. The condition-variable
-    // functions have an older version of other meaning, which dlsym could choose.
+    // SAFETY: a C string; RTLD_NEXT is relative to this library. The condition-variable functions have an older version
+    // with another meaning, which dlsym could choose.
     unsafe {
         let versioned = if name.to_bytes().starts_with(b"pthread_cond_") {
             libc::dlvsym(libc::RTLD_NEXT, name.as_ptr(), c"GLIBC_2.3.2".as_ptr())
@@ -24,7 +24,7 @@ fn next(name: &CStr) -> *mut c_void {
     }
 }
 
-/// Finds `name` for good, be it only to say that there is none.
+/// Finds `name` for good, or [`missing`] if there is no such function.
 #[cold]
 pub(crate) fn resolve(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     let found = next(name);
@@ -33,19 +33,19 @@ pub(crate) fn resolve(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     found
 }
 
-/// Looks for all of them now: to look for one takes the lock that dlopen(3) has while constructors run, which may wait for
-/// the thread that would look, and is nothing for a signal's handler.
+/// Looks up all functions at the start: a lookup takes the lock that dlopen(3) holds while constructors run, which may
+/// wait for the very thread that looks, and must not be made in a signal handler.
 pub(crate) fn learn_all() {
     learn_own();
     for slot in slots() {
         slot.learn();
     }
-    // The program has not asked for what is not there: dlerror(3) is to say nothing of it.
+    // The program did not ask for functions that are missing: dlerror(3) must not report them.
     // SAFETY: no arguments.
     let _ = unsafe { libc::dlerror() };
 }
 
-/// The [`Slot`]s, which the linker has put behind each other.
+/// Returns the [`Slot`]s, which the linker has put in one array.
 fn slots() -> &'static [Slot] {
     // SAFETY: made by the linker for a section whose name is a C identifier.
     unsafe extern "C" {
@@ -60,7 +60,7 @@ fn slots() -> &'static [Slot] {
 }
 
 /// A function that a shim goes on to. Not all of them are libc's: liburing and libaio may come later, with a module that
-/// keeps them to itself (dlopen(3) with RTLD_LOCAL), and then nobody finds them who does not ask there.
+/// keeps them to itself (dlopen(3) with RTLD_LOCAL), and are then found only through that module.
 pub(crate) struct Slot {
     found: AtomicPtr<c_void>,
     name: &'static CStr,
@@ -71,13 +71,13 @@ impl Slot {
         Self { found: AtomicPtr::new(ptr::null_mut()), name }
     }
 
-    /// The function. `caller` is an address in who calls it.
+    /// Returns the function. `caller` is an address in the caller.
     pub(crate) fn get(&self, caller: usize) -> *mut c_void {
         let found = self.found.load(Relaxed);
         if found.is_null() { self.look(caller) } else { found }
     }
 
-    /// Looks for it where libc is. What is not there may come with a module.
+    /// Looks up the function in what is loaded now. One that is missing may come with a module.
     fn learn(&self) {
         if self.found.load(Relaxed).is_null() {
             self.found.store(next(self.name), Relaxed);
@@ -91,7 +91,7 @@ impl Slot {
             found = beside(caller, self.name);
         }
         if found.is_null() {
-            // It may come still.
+            // A module may still bring it.
             return missing as *mut c_void;
         }
         self.found.store(found, Relaxed);
@@ -99,30 +99,30 @@ impl Slot {
     }
 }
 
-/// Libraries that a module keeps to itself, where its call was a jump, so that who called is somebody else.
+/// Libraries that a module may keep to itself, for calls that were jumps, where the return address is not in the module.
 const OF_MODULES: [&CStr; 5] =
     [c"liburing.so.2", c"liburing-ffi.so.2", c"liburing.so.1", c"libaio.so.1", c"libaio.so.1t64"];
 
-/// Finds `name` in what the module of `caller` has brought along, or in one of the libraries that there may be.
+/// Finds `name` in what the module of `caller` has loaded, or in one of the known libraries.
 fn beside(caller: usize, name: &CStr) -> *mut c_void {
     let module = object_of(caller as *const c_void).and_then(|object| {
-        // SAFETY: the name of an object that is loaded, if there is one.
+        // SAFETY: the name of an object that is loaded, if it has one.
         (!object.dli_fname.is_null()).then(|| unsafe { CStr::from_ptr(object.dli_fname) })
     });
     let found = module.into_iter().chain(OF_MODULES).find_map(|library| in_loaded(library, name));
     found.unwrap_or(ptr::null_mut())
 }
 
-/// Finds `name` in a library that is loaded, which it is from then on for good, or in what that needs.
+/// Finds `name` in a library that is loaded, which then stays loaded for good, or in its dependencies.
 fn in_loaded(library: &CStr, name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: C strings, and a handle that was given. Nothing is loaded by this.
+    // SAFETY: C strings, and a handle that dlopen returned. This loads nothing.
     unsafe {
         let handle = libc::dlopen(library.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY);
         if handle.is_null() {
             return None;
         }
         let found = libc::dlsym(handle, name.as_ptr());
-        // Through the program itself one comes back here.
+        // A lookup through the program itself finds our own shim.
         let own = object_of(missing as *const c_void);
         let found_in = object_of(found);
         let ours = own.map(|own| own.dli_fbase) == found_in.map(|object| object.dli_fbase);
@@ -134,7 +134,7 @@ fn in_loaded(library: &CStr, name: &CStr) -> Option<*mut c_void> {
     }
 }
 
-/// The loaded object that has this address.
+/// Returns the loaded object that contains this address.
 fn object_of(address: *const c_void) -> Option<libc::Dl_info> {
     let mut object = MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: dladdr fills it in if it returns non-zero.
@@ -148,20 +148,20 @@ extern "C" fn missing() -> isize {
 
 macro_rules! real {
     ($($name:ident($($arg:ty),*) $(-> $ret:ty)?;)+) => {
-        /// Where each function is, once it was looked for.
+        /// The address of each function, once it was looked up.
         #[allow(non_upper_case_globals)]
         pub(crate) mod slot {
             use super::{AtomicPtr, c_void, ptr};
             $(pub(crate) static $name: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());)+
         }
 
-        /// Looks for these.
+        /// Looks up the functions of this table.
         fn learn_own() {
             $(let _ = $name();)+
         }
 
         $(
-            /// The real function of this name.
+            /// Returns the real function of this name.
             #[inline]
             #[allow(non_snake_case)]
             pub(crate) fn $name() -> unsafe extern "C-unwind" fn($($arg),*) $(-> $ret)? {
@@ -177,7 +177,7 @@ macro_rules! real {
     };
 }
 
-/// A symbol's name as a C string.
+/// Returns a symbol's name as a C string.
 macro_rules! name {
     ($name:ident) => {
         // SAFETY: a literal that ends in its only NUL.

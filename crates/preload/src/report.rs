@@ -1,4 +1,4 @@
-//! Telling the process's report to whoever asked for it.
+//! Delivery of the process's report.
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU64};
@@ -13,11 +13,11 @@ use crate::raw::raw;
 use crate::stacked::places;
 use crate::{POSIX, linux};
 
-/// The report has been made.
+/// Whether the report has been made.
 static DONE: AtomicBool = AtomicBool::new(false);
-/// There is no other, be it by a child of fork: the program may have forbidden itself the system calls.
+/// No more reports, by a child of fork either: the program may have forbidden itself the calls.
 static FOR_GOOD: AtomicBool = AtomicBool::new(false);
-/// This process is a fork of the one that was started: it speaks only if it has something to say.
+/// This process is a fork of the one that was started: it reports only if it used any socket.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 unsafe extern "C" {
@@ -31,14 +31,14 @@ fn program() -> String {
         .into_owned()
 }
 
-/// In a child of fork.
+/// Starts anew in a child of fork.
 pub(crate) fn restart() {
     DONE.store(false, SeqCst);
     FORKED.store(true, SeqCst);
     places::restart();
 }
 
-/// Makes the report, once, where the settings say.
+/// Makes the report, once, to where the settings say.
 pub(crate) fn emit() {
     let is_over = FOR_GOOD.load(SeqCst) || !POSIX.started() || POSIX.is_vfork_child();
     if is_over || DONE.swap(true, SeqCst) {
@@ -71,7 +71,7 @@ pub(crate) fn emit() {
     }
 }
 
-/// Makes the report, the last one of this process and its children.
+/// Makes the last report of this process and its children.
 pub(crate) fn emit_for_good() {
     if !POSIX.is_vfork_child() {
         emit();
@@ -79,13 +79,13 @@ pub(crate) fn emit_for_good() {
     }
 }
 
-/// Whether it has anything to say of a socket.
+/// Returns whether the report mentions any socket.
 fn is_worth_telling(report: &ProcessReport) -> bool {
     !report.sockets.is_empty() || report.stack.as_ref().is_some_and(StackReport::is_anything)
 }
 
-/// The process becomes another program: it reports what it was, if it was anything, and may
-/// report again should the exec fail.
+/// Makes the report before an exec, if there is anything to report. Another one may follow if the exec
+/// fails.
 pub(crate) fn emit_before_exec() {
     let is_asked = POSIX.settings().stats != StatsTo::Nowhere && !FOR_GOOD.load(SeqCst);
     if !is_asked || POSIX.is_vfork_child() {
@@ -104,7 +104,7 @@ fn json_line(report: &ProcessReport) -> Option<String> {
     Some(line)
 }
 
-/// A line a socket, for people who preload the library by hand.
+/// Formats a line for each socket, for people who preload the library by hand.
 fn human(report: &ProcessReport) -> String {
     let mut text = format!("uncork: {} ({})\n", report.program, report.pid);
     for socket in &report.sockets {
@@ -146,14 +146,14 @@ fn human_socket(socket: &SocketReport) -> String {
     text
 }
 
-/// A setting that was not understood: said only to those who asked for debug output.
+/// Reports a setting that was not understood, if debug output was asked for.
 pub(crate) fn say_ignored(line: &str) {
     if POSIX.settings().debug >= 1 {
         POSIX.kernel.say(&format!("uncork: {line}\n"));
     }
 }
 
-/// The dump of the library of 2007, if its interval has passed.
+/// Writes the dump of the library of 2007, if its interval has passed.
 pub(crate) fn dump_if_due() {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let Some(interval) = POSIX.settings().dump_interval else { return };

@@ -1,9 +1,9 @@
-//! `--spin`: the loop that tries before it sleeps.
+//! `--spin`: the loop that polls before a wait sleeps.
 //!
-//! While it spins a thread looks at its signals too: one that has a handler ends the wait as it
-//! would end the call. Ahead of a call of the kernel's signals are blocked meanwhile ([`Quiet`]), so that none slips in
-//! between the last try and the sleep, where it would have interrupted the program's call and now would not. The stack
-//! knows which handlers have run (`stacked::handlers`), and needs no system call for that.
+//! A thread that spins looks at its signals too: one that has a handler ends the wait as it would end the call. Before a
+//! system call that would wait, signals are blocked during the spin ([`Quiet`]), so that none arrives between the last
+//! try and the sleep, where it would have interrupted the program's call and now would not. The stack knows which
+//! handlers have run (`stacked::handlers`), and needs no system call for that.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;
@@ -22,33 +22,33 @@ use crate::{POSIX, linux};
 
 thread_local! {
     static WAITS: Cell<Waits> = const { Cell::new(Waits::new()) };
-    /// This thread is one of those that spin; or a handler has jumped out of that.
+    /// This thread spins; or a signal handler has jumped out of a spin.
     static SPINS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The program has installed a handler for a signal that can come at any time.
 static HANDLERS: AtomicBool = AtomicBool::new(false);
-/// Threads that spin right now.
+/// Number of threads that spin right now.
 static SPINNING: AtomicU32 = AtomicU32::new(0);
-/// Cores that the program may use; 0: not asked yet.
+/// Number of cores that the program may use; 0: not asked yet.
 static CORES: AtomicU32 = AtomicU32::new(0);
 
-/// A pause of this length between two tries is somebody else's turn on this core.
+/// A pause of this length between two tries means that another thread ran on this core.
 const SOMEBODY_ELSE: Duration = Duration::from_micros(20);
 /// A wait this short did not sleep.
 const NO_WAIT: Duration = Duration::from_micros(3);
-/// Tries between two offers of the core to whoever is ready, if each is a system call.
+/// Number of tries after which the core is yielded, if each is a system call.
 const TRIES_A_TURN: u32 = 16;
-/// The same if each is a look into memory: about as long.
+/// The same if each only reads memory: it takes about as long.
 const GLANCES_A_TURN: u32 = 24;
 
-/// Whether waits sleep at once.
+/// Returns whether waits sleep at once.
 #[inline]
 pub(crate) fn is_off() -> bool {
     POSIX.settings().spin == Spin::Off || POSIX.is_disabled()
 }
 
-/// sigaction(2) and its kin: `action` handles `signal`.
+/// Notes that sigaction(2) or the like installs `handler` for `signal`.
 pub(crate) fn note_handler(signal: c_int, handler: usize) {
     let synchronous = matches!(
         signal,
@@ -59,8 +59,8 @@ pub(crate) fn note_handler(signal: c_int, handler: usize) {
     }
 }
 
-/// Calls `attempt` until it says that it has succeeded, for as long as a thread of this program should spin, and no
-/// handler has run (`is_interrupted`). Of a wait that ends here it learns.
+/// Calls `attempt` until it succeeds, for as long as a thread of this program should spin, and no handler has run
+/// (`is_interrupted`). Learns from a wait that ends here.
 pub(crate) fn attempt(
     limit: Option<Duration>,
     is_interrupted: impl Fn() -> bool,
@@ -78,17 +78,17 @@ pub(crate) fn attempt(
     }
 }
 
-/// How a spell of spinning ended.
+/// How a spin ended.
 enum Spun<T, I> {
-    /// Something was there.
+    /// Something was ready.
     Done(T),
     /// A signal came.
     Interrupted(I),
-    /// Nothing came: sleep.
+    /// Nothing was ready: sleep.
     Nothing,
 }
 
-/// Counts this thread among those that spin, unless a program that adapts has as many as cores.
+/// Counts this thread among those that spin, unless spinning is adaptive and as many threads as cores spin already.
 fn begin_spinning(adaptive: bool) -> bool {
     if !SPINS.replace(true) && SPINNING.fetch_add(1, Relaxed) >= cores() && adaptive {
         end_spinning();
@@ -98,28 +98,28 @@ fn begin_spinning(adaptive: bool) -> bool {
 }
 
 fn end_spinning() {
-    // A handler on top of this may have spun, too, and have ended it for both.
+    // A handler that interrupted this may have spun, too, and have ended the spin for both.
     if SPINS.replace(false) {
         SPINNING.fetch_sub(1, Relaxed);
     }
 }
 
-/// In the child of fork: threads that spun are the parent's, and the child may be sent to other cores.
+/// Resets the counts in the child of a fork: threads that spun are the parent's, and the child may run on other cores.
 pub(crate) fn after_fork_in_child() {
     SPINNING.store(0, Relaxed);
     SPINS.set(false);
     CORES.store(0, Relaxed);
 }
 
-/// Spins ahead of a call of the kernel's: with signals blocked, of which it gives those that are pending.
+/// Spins before a system call, with signals blocked; an interruption returns the pending signals.
 fn spin_quietly<T>(budget: Duration, try_now: impl FnMut() -> Option<T>) -> Spun<T, u64> {
     let quiet = Quiet::begin();
     let pending = || quiet.as_ref().map(Quiet::pending).filter(|set| *set != 0);
     spin(budget, TRIES_A_TURN, pending, try_now)
 }
 
-/// Spins for `budget` on `try_now`, and offers the core to others between so many tries. Of a wait that ends here it
-/// learns; the clock is not read for that once more, as whoever has waited has something to do now.
+/// Spins for `budget` on `try_now`, and yields the core once in `tries_a_turn` tries. Learns from a wait that ends here;
+/// the clock is not read once more for that, as the thread that has waited now has work to do.
 fn spin<T, I>(
     budget: Duration,
     tries_a_turn: u32,
@@ -174,24 +174,24 @@ fn budget(limit: Option<Duration>) -> Duration {
     limit.map_or(budget, |limit| budget.min(limit))
 }
 
-/// Takes note of how long a wait was, if it was one.
+/// Learns from the length of a wait, if it was one.
 pub(crate) fn learn(waited: Duration) {
     if waited > NO_WAIT {
         with_waits(|waits| waits.learn(waited));
     }
 }
 
-/// The signals of a mask that a wait has of its own: these do not end it.
+/// Returns the signals of a mask that a wait takes: these do not end it.
 ///
 /// # Safety
-/// As the calls that take one.
+/// As for the calls that take such a mask.
 pub(crate) unsafe fn kept_out(mask: *const libc::sigset_t) -> u64 {
-    // SAFETY: as promised; what the kernel takes of it is its first eight bytes.
+    // SAFETY: as promised; the kernel uses its first eight bytes.
     if mask.is_null() { 0 } else { unsafe { mask.cast::<u64>().read() } }
 }
 
-/// A wait of the poll family, of at most so long and with these signals kept out of it. `try_now` polls without waiting;
-/// `call` is the program's own call, with the time left if spinning took some of it (`Some(None)`: no limit).
+/// Makes a wait of the poll family, for at most `limit` and with the signals `kept_out` blocked. `try_now` polls without
+/// waiting; `call` is the program's own call, with the time left if spinning took some of it (`Some(None)`: no limit).
 #[inline]
 pub(crate) fn wait(
     (limit, kept_out): (Option<Duration>, u64),
@@ -236,7 +236,7 @@ fn wait_spinning(
     }
 }
 
-/// A receive. `try_now` receives with the flags given; `call` is the program's own call.
+/// Receives, after a spin. `try_now` receives with the flags given; `call` is the program's own call.
 pub(crate) fn receive(
     fd: c_int,
     flags: c_int,
@@ -262,7 +262,7 @@ pub(crate) fn receive(
         result => Some(result),
     };
     match try_now() {
-        // The descriptor was closed and reused behind our back.
+        // The descriptor was closed and reused without our knowing.
         Some(Err(Errno::ENOTSOCK)) => return call(),
         Some(result) => return libc_result(result),
         None => {}
@@ -275,8 +275,8 @@ pub(crate) fn receive(
     let received = match spin_quietly(budget, try_now) {
         Spun::Done(result) => return libc_result(result),
         Spun::Interrupted(pending) if interrupts(fd, pending) => fail(Errno::EINTR),
-        // SO_RCVTIMEO cannot be told how much of it has passed: a wait that spinning has used
-        // up is over, a longer one is overrun by a spell of spinning at most.
+        // SO_RCVTIMEO cannot be reduced by the time that has passed: a wait whose time the spin has used up is over, a
+        // longer one is overrun by one spin at most.
         _ if limit.is_some_and(|limit| linux::now().since(begin) >= limit) => fail(Errno::EAGAIN),
         _ => call(),
     };
@@ -284,8 +284,8 @@ pub(crate) fn receive(
     received
 }
 
-/// Spins until `events` are there on a descriptor, ahead of a call that waits for them, for
-/// `limit` at most. `Err`: a signal ends the wait, or its time is up.
+/// Spins until a descriptor has `events`, before a call that waits for them, for `limit` at most. `Err`: a signal ends
+/// the wait, or its time is up.
 pub(crate) fn readiness(fd: c_int, events: i16, limit: Option<Duration>) -> Result<(), Errno> {
     let budget = budget(limit);
     if budget.is_zero() {
@@ -300,12 +300,12 @@ pub(crate) fn readiness(fd: c_int, events: i16, limit: Option<Duration>) -> Resu
     }
 }
 
-/// Takes note of the length of a wait that [`readiness`] preceded.
+/// Learns from a wait that [`readiness`] preceded.
 pub(crate) fn learn_since(begin: uncork_cork::Instant) {
     learn(linux::now().since(begin));
 }
 
-/// The handlers' flags of those pending signals that have a handler.
+/// Iterates over the flags of the handlers of those pending signals that have one.
 fn handled(pending: u64) -> impl Iterator<Item = c_int> {
     (1..=64).filter(move |signal| pending >> (signal - 1) & 1 != 0).filter_map(|signal| {
         // The kernel's own struct: handler, flags, restorer, mask.
@@ -317,8 +317,8 @@ fn handled(pending: u64) -> impl Iterator<Item = c_int> {
     })
 }
 
-/// Whether these signals end a blocking call on a socket with EINTR: those without SA_RESTART do,
-/// and all do if the socket has a time limit (signal(7)).
+/// Returns whether these signals end a blocking call on a socket with EINTR: those without SA_RESTART do, and all do if
+/// the socket has a time limit (signal(7)).
 fn interrupts(fd: c_int, pending: u64) -> bool {
     handled(pending)
         .any(|flags| flags & libc::SA_RESTART == 0 || linux::receive_timeout(fd).is_some())
@@ -340,7 +340,7 @@ fn cores() -> u32 {
     }
 }
 
-/// Signals are blocked while this lives, if any has a handler.
+/// Blocks signals while it lives, if any has a handler.
 pub(crate) struct Quiet {
     before: u64,
 }
@@ -373,19 +373,19 @@ impl Quiet {
         Some(Self { before })
     }
 
-    /// Leaves them blocked, until a [`Quiet::from_mask`] of this is dropped.
+    /// Leaves them blocked until a [`Quiet::from_mask`] of this value is dropped.
     pub(crate) fn into_mask(self) -> u64 {
         let before = self.before;
         core::mem::forget(self);
         before
     }
 
-    /// What [`Quiet::into_mask`] left.
+    /// Takes over from [`Quiet::into_mask`].
     pub(crate) fn from_mask(before: u64) -> Self {
         Self { before }
     }
 
-    /// Signals that the program would have got by now.
+    /// Returns the signals that the program would have got by now.
     fn pending(&self) -> u64 {
         let mut set = 0u64;
         // SAFETY: a signal set of eight bytes.
@@ -414,7 +414,7 @@ mod tests {
         assert!(begin_spinning(true));
         assert_eq!(SPINNING.load(Relaxed), 1);
         end_spinning();
-        // A handler on top of who spins has ended it for both.
+        // A handler that interrupted a spin has ended it for both.
         end_spinning();
         assert_eq!(SPINNING.load(Relaxed), 0);
     }

@@ -1,4 +1,4 @@
-//! The beginning and the end: constructor, fork, destructor.
+//! Beginning and end of the library: constructor, fork, destructor.
 
 use core::ffi::{CStr, c_int};
 use core::mem::MaybeUninit;
@@ -13,7 +13,7 @@ use uncork_posix::{Call, Settings};
 use crate::raw::raw;
 use crate::{POSIX, keeper, linux, real, report, spin, stacked, table};
 
-/// Where `uncork status` begins to read ([`uncork_posix::published`]).
+/// The block at which `uncork status` begins to read ([`uncork_posix::published`]).
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub(crate) static uncork_published: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
@@ -80,21 +80,21 @@ extern "C" fn in_child() {
     begin_child();
 }
 
-/// Before a process is made in memory of its own.
+/// Prepares for a fork, whose child has its own memory.
 pub(crate) fn prepare_fork() {
     POSIX.before_fork();
     stacked::before_fork();
     uncork_heap::before_fork();
 }
 
-/// It was, or could not be.
+/// Ends the preparation in the parent, whether the fork succeeded or not.
 pub(crate) fn end_fork() {
     uncork_heap::after_fork_in_parent();
     stacked::after_fork_in_parent();
     POSIX.after_fork_in_parent();
 }
 
-/// This is it.
+/// Begins the child of a fork.
 pub(crate) fn begin_child() {
     uncork_heap::after_fork_in_child();
     stacked::after_fork_in_child();
@@ -104,14 +104,13 @@ pub(crate) fn begin_child() {
     report::restart();
 }
 
-/// Whether the program's calls come to us: then we were loaded before libc, be it behind another
-/// library that was preloaded. Of two copies of this library, say of the one that
-/// /etc/ld.so.preload names and the one of `uncork run`, only the first is at work: the other
-/// would hold what the first has just pushed. Comparing the address of our own `read` with what
-/// dlsym(3) finds would not tell: a reference to an exported function is bound to the first of its
-/// name, too.
+/// Returns whether the program's calls come to us: then we were loaded before libc, possibly after
+/// another preloaded library. Of two copies of this library, such as one that /etc/ld.so.preload
+/// names and the one of `uncork run`, only the first is at work: the other would hold what the
+/// first has just pushed. Comparing the address of our own `read` with what dlsym(3) finds would
+/// not tell: a reference to an exported function is bound to the first one of its name, too.
 fn interposes() -> bool {
-    // SAFETY: a C string; the first object of all that has this name, in the order of loading.
+    // SAFETY: a C string; dlsym finds the first object of this name, in the order of loading.
     let first = unsafe { libc::dlsym(libc::RTLD_DEFAULT, FIRST_COPY.as_ptr()) };
     let mut search = Search { first_copy: first as usize };
     // SAFETY: the callback has the signature that is asked for, and `search` outlives the call.
@@ -123,12 +122,12 @@ const FIRST_COPY: &CStr = c"uncork_published";
 
 /// What [`us_or_libc`] looks for, besides this library and libc.
 struct Search {
-    /// An address in the copy of this library that was loaded first. Zero if none is in the global
-    /// scope, as when this one is opened with dlopen(3).
+    /// An address in the copy of this library that was loaded first. Zero if no copy is in the
+    /// global scope, as when this one is opened with dlopen(3).
     first_copy: usize,
 }
 
-/// What ends the search through the loaded objects, which goes in the order of loading.
+/// Results that end the search through the loaded objects, which goes in the order of loading.
 const US: c_int = 1;
 const LIBC: c_int = 2;
 const OTHER_COPY: c_int = 3;
@@ -138,8 +137,8 @@ unsafe extern "C" fn us_or_libc(
     _bytes: usize,
     search: *mut c_void,
 ) -> c_int {
-    // SAFETY: the loader hands over a description of an object that stays loaded meanwhile, and
-    // what `interposes` gave it.
+    // SAFETY: the loader passes a description of an object that stays loaded meanwhile, and the
+    // pointer that `interposes` passed to it.
     let (base, headers, search) = unsafe {
         let object = &*object;
         let headers = slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into());
@@ -162,7 +161,7 @@ unsafe extern "C" fn us_or_libc(
     }
 }
 
-/// The path of this library, as it was given to the loader.
+/// Returns the path of this library, as it was given to the loader.
 pub(crate) fn own_path() -> Option<&'static CStr> {
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
     let address = &raw const uncork_published;
@@ -177,7 +176,7 @@ pub(crate) fn own_path() -> Option<&'static CStr> {
     }
 }
 
-/// Whether this library was loaded under its second name.
+/// Returns whether this library was loaded under its second name.
 fn loaded_as_autocork() -> bool {
     let name = own_path().and_then(|path| path.to_bytes().rsplit(|byte| *byte == b'/').next());
     name.is_some_and(|name| name.starts_with(b"libautocork"))
@@ -185,7 +184,7 @@ fn loaded_as_autocork() -> bool {
 
 /// Calls `look` for each descriptor that is open now.
 fn each_descriptor(mut look: impl FnMut(i32)) {
-    /// Where /proc is missing: the descriptors that an inetd or a service manager hands over.
+    /// Without /proc: the number of descriptors that an inetd or a service manager may hand over.
     const FEW: i32 = 64;
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
     // SAFETY: a C string.

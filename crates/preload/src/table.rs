@@ -1,6 +1,6 @@
 //! Memory for what is known of each descriptor.
 //!
-//! A byte for each in a static array, which the fast path of every shim looks at; records in
+//! It is one byte each in a static array, which the fast path of every shim reads; records are in
 //! blocks that are mapped when a socket first needs one and stay for the life of the process.
 //! Nothing here locks or comes from the program's allocator.
 
@@ -15,33 +15,33 @@ use crate::raw::raw;
 
 /// Descriptors that can be tracked: the kernel's default fs.nr_open. Higher ones pass through.
 pub(crate) const DESCRIPTORS: usize = 1 << 20;
-/// Records in a block.
+/// Number of records in a block.
 pub(crate) const BLOCK: usize = 256;
 
-/// [`uncork_posix::kernel::state`] of each descriptor.
+/// The [`uncork_posix::kernel::state`] of each descriptor.
 pub(crate) static STATES: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(0) }; DESCRIPTORS];
-/// Sockets with something held.
+/// Number of sockets with something held.
 pub(crate) static HELD_COUNT: AtomicU32 = AtomicU32::new(0);
-/// Highest descriptor ever tracked.
+/// The highest descriptor that was ever tracked or classified.
 pub(crate) static HIGHEST: AtomicI32 = AtomicI32::new(-1);
-/// Blocks of records.
+/// The blocks of records.
 pub(crate) static BLOCKS: [AtomicPtr<Socket>; DESCRIPTORS / BLOCK] =
     [const { AtomicPtr::new(ptr::null_mut()) }; DESCRIPTORS / BLOCK];
 
 static HELD_BITS: [AtomicU64; DESCRIPTORS / 64] = [const { AtomicU64::new(0) }; DESCRIPTORS / 64];
 static HELD_SUMMARY: [AtomicU64; DESCRIPTORS / 4096] =
     [const { AtomicU64::new(0) }; DESCRIPTORS / 4096];
-/// See [`Held`].
+/// The set of descriptors that may have something held; see [`Held`].
 pub(crate) static HELD: Held =
     Held { count: &HELD_COUNT, bits: &HELD_BITS, summary: &HELD_SUMMARY };
 
-/// The state byte of `fd`.
+/// Returns the state byte of `fd`.
 #[inline]
 pub(crate) fn state(fd: i32) -> Option<&'static AtomicU8> {
     STATES.get(usize::try_from(fd).ok()?)
 }
 
-/// The record of `fd`, if its block is there.
+/// Returns the record of `fd`, if its block is mapped.
 #[inline]
 pub(crate) fn socket(fd: i32) -> Option<&'static Socket> {
     let fd = usize::try_from(fd).ok()?;
@@ -53,7 +53,7 @@ pub(crate) fn socket(fd: i32) -> Option<&'static Socket> {
     Some(unsafe { &*block.add(fd % BLOCK) })
 }
 
-/// The record of `fd`, mapping its block first if need be.
+/// Returns the record of `fd`, mapping its block first if need be.
 pub(crate) fn make_socket(fd: i32) -> Option<&'static Socket> {
     let at = usize::try_from(fd).ok()?;
     let slot = BLOCKS.get(at / BLOCK)?;
@@ -61,7 +61,7 @@ pub(crate) fn make_socket(fd: i32) -> Option<&'static Socket> {
         let block = map_block()?;
         if slot.compare_exchange(ptr::null_mut(), block, SeqCst, Relaxed).is_err() {
             // Another thread was faster.
-            // SAFETY: nobody else has seen this block.
+            // SAFETY: no other thread has seen this block.
             let _ = unsafe { raw!(SYS_munmap, block, BLOCK * size_of::<Socket>()) };
         }
     }
@@ -76,7 +76,7 @@ fn map_block() -> Option<*mut Socket> {
     let block = unsafe { raw!(SYS_mmap, 0, bytes, protection, flags, -1i32, 0) }.ok()?;
     let block = block as *mut Socket;
     for at in 0..BLOCK {
-        // SAFETY: the mapping has room for BLOCK records, is page-aligned, and ours alone yet.
+        // SAFETY: the mapping has room for BLOCK records, is page-aligned, and still ours alone.
         unsafe { block.add(at).write(Socket::default()) };
     }
     Some(block)

@@ -1,4 +1,4 @@
-//! Getting at a socket's gathered bytes, and what signal handlers may do meanwhile.
+//! Access to a socket's gathered bytes, and what signal handlers may do meanwhile.
 
 use uncork_bias::{Guard, Thread};
 
@@ -8,24 +8,24 @@ use crate::kernel::Kernel;
 use crate::local::{Local, local};
 use crate::socket::Socket;
 
-/// Access to a socket's gathered bytes, known to signal handlers that interrupt it.
+/// Access to a socket's gathered bytes, flagged for signal handlers that interrupt its thread.
 pub(crate) struct Inside<'a, K: Kernel> {
-    // The lock goes first: a handler that came between would find nobody inside, and wait for it.
+    // The lock is dropped first: a handler that came between would see no holder, and wait for it.
     pub(crate) gathered: Guard<'a, Gathered>,
     pub(super) handlers: Handlers<'a, K>,
 }
 
-/// What handlers must know, or must wait for.
+/// What tells signal handlers that their thread holds the lock, or keeps them off.
 pub(super) struct Handlers<'a, K: Kernel> {
     kernel: &'a K,
     kept_off: Option<u64>,
 }
 
 impl<K: Kernel> Handlers<'_, K> {
-    /// Lets no handler come before all is done. One that did could neither send what is inside
-    /// nor wait for it: if it then ends the process, closes, waits for an answer or jumps away,
-    /// bytes that were written would never leave. Done around system calls, which is where
-    /// signals arrive; the few instructions of a small write's copy go without.
+    /// Blocks signal handlers until all is done. One that ran could neither send what is inside nor
+    /// wait for it: if it then ends the process, closes, waits for an answer or jumps away, bytes
+    /// that were written would never leave. Done around system calls, which is where signals
+    /// arrive; the few instructions of a small write's copy go without.
     pub(super) fn keep_off(&mut self) {
         if self.kept_off.is_none() {
             self.kept_off = self.kernel.keep_handlers_off();
@@ -43,13 +43,13 @@ impl<K: Kernel> Drop for Handlers<'_, K> {
     }
 }
 
-/// At a thread's end: it may write still, but is not the owner of anything any more.
+/// Forgets the number of a thread that is ending: it may still write, but owns no lock any more.
 fn forget_number() {
     local(|local| local.thread.set(Thread::NONE));
 }
 
 impl<K: Kernel> Posix<K> {
-    /// As [`Posix::enter`], with handlers kept off from before the lock is taken.
+    /// As [`Posix::enter`], with handlers blocked before the lock is taken.
     pub(super) fn enter_undisturbed<'a>(&'a self, socket: &'a Socket) -> Option<Inside<'a, K>> {
         let kept_off = self.kernel.keep_handlers_off();
         let inside = local(|local| self.enter(local, socket));
@@ -67,7 +67,7 @@ impl<K: Kernel> Posix<K> {
     }
 
     /// Gives the calling thread a number, once. libc allocates for that: it is done early, where a
-    /// thread makes or accepts a socket, so that seldom a signal handler is the first to need it.
+    /// thread makes or accepts a socket, so that a signal handler is seldom the first to need it.
     #[inline]
     pub(crate) fn ask_for_number(&self, local: &Local) {
         if local.thread.get() == Thread::NONE && !local.asked.replace(true) {

@@ -1,8 +1,8 @@
 //! `--hold user`: bytes gathered in the process, one send a logical packet.
 //!
-//! A socket's bytes sit in [`Gathered`] under its lock. Whoever pushes sends them without
-//! waiting; what the kernel does not take stays as a *backlog*, which the timer goes on
-//! offering and which the next write of the program waits for (or answers EAGAIN).
+//! A socket's bytes sit in [`Gathered`] under its lock. A push sends them without blocking; what the
+//! kernel does not take stays as a *backlog*, which the timer offers again and again, and which the
+//! program's next write waits for (or answers EAGAIN).
 
 mod inside;
 mod pool;
@@ -20,22 +20,22 @@ use crate::socket::{Socket, count, flag, held};
 use crate::{Posix, Socketed};
 use inside::Inside;
 
-/// Most bytes gathered for one socket.
+/// Largest number of bytes gathered for one socket.
 pub const BUFFER_BYTES: usize = 16 * 1024;
 
-/// What was gathered and not sent yet. The buffer is there only while it holds something.
+/// Bytes that were gathered and not sent yet. The buffer exists only while it holds something.
 #[derive(Debug, Default)]
 pub struct Gathered {
     buffer: Vec<u8>,
 }
 
 impl Gathered {
-    /// Bytes gathered.
+    /// Returns the number of bytes gathered.
     pub fn len(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Whether nothing is gathered.
+    /// Returns whether nothing is gathered.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
@@ -64,7 +64,7 @@ impl Gathered {
         true
     }
 
-    /// Forgets the first `bytes`. Frees nothing: the timer calls this too.
+    /// Removes the first `bytes`. Frees nothing: the timer calls this too.
     fn sent(&mut self, bytes: usize) {
         if bytes >= self.buffer.len() {
             self.buffer.clear();
@@ -73,7 +73,7 @@ impl Gathered {
         }
     }
 
-    /// Gives an empty buffer to whoever needs one next.
+    /// Returns an empty buffer to the pool.
     #[inline]
     fn tidy(&mut self) {
         if self.buffer.is_empty() && self.buffer.capacity() != 0 {
@@ -86,9 +86,9 @@ impl Gathered {
     }
 }
 
-/// In a signal handler that came while its own thread was inside: the thread appends the bytes
-/// when it goes on. What does not fit was not written, as if the handler's call had been
-/// interrupted in its turn.
+/// Puts bytes aside in a signal handler that came while its own thread was inside: the thread
+/// appends them when it goes on. What does not fit was not written, as if the handler's call had
+/// been interrupted while it waited.
 #[cold]
 fn put_aside(fd: i32, data: &[IoSlice<'_>], total: usize) -> Result<Gather, Errno> {
     let bytes = data.iter().flat_map(|part| part.iter());
@@ -99,21 +99,21 @@ fn put_aside(fd: i32, data: &[IoSlice<'_>], total: usize) -> Result<Gather, Errn
     }
 }
 
-/// What became of bytes offered to [`Posix::gather`].
+/// What became of the bytes offered to [`Posix::gather`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gather {
-    /// They are ours: the write has succeeded.
+    /// The bytes are in our buffer: the write has succeeded.
     Taken,
-    /// They are for the kernel, by a send of the caller's own (with MSG_MORE if `more`).
+    /// The caller must send the bytes to the kernel itself (with MSG_MORE if `more`).
     Send {
-        /// Hold them there.
+        /// Whether the kernel is to hold them.
         more: bool,
     },
 }
 
 impl<K: Kernel> Posix<K> {
-    /// The common case of [`Posix::plan_write`] and [`Posix::gather`] in one: another small write
-    /// of a burst that this thread is gathering. False: nothing was done, take the long way.
+    /// Gathers another small write of this thread's burst: the common case of [`Posix::plan_write`]
+    /// and [`Posix::gather`] in one. False: nothing was done, take the long way.
     #[inline]
     pub fn gather_another(&self, fd: i32, data: &[u8]) -> bool {
         const WANTED: u32 = flag::GATHERS | flag::CONNECTED;
@@ -124,8 +124,8 @@ impl<K: Kernel> Posix<K> {
                 return false;
             }
             let gathered = socket.gathered.if_owner(local.thread.get(), |gathered| {
-                // Something is there already, so it is known to be held. The flags are looked at
-                // in here: who sets one and then gets in finds all that came before.
+                // Something is there already, so it is noted as held. The flags are read inside: a
+                // thread that sets one and then gets in finds all that was gathered before.
                 !gathered.is_empty()
                     && socket.flags() & (WANTED | UNWANTED) == WANTED
                     && gathered.has_room(data.len())
@@ -189,7 +189,7 @@ impl<K: Kernel> Posix<K> {
                 self.append_aside();
             }
             match result {
-                // The kernel's buffer is full: this write waits its turn like any other.
+                // The kernel's buffer is full: this write waits like any other.
                 Ok(None) => {}
                 Ok(Some(done)) => return Ok(done),
                 Err(error) => return Err(error),
@@ -197,7 +197,7 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// `None`: there is a backlog now, which goes first.
+    /// Gathers or flushes under the lock. `None`: there is a backlog now, which goes first.
     #[inline]
     fn gather_inside(
         &self,
@@ -232,7 +232,7 @@ impl<K: Kernel> Posix<K> {
         let held = verdict == Verdict::Hold
             && self.note_held_by(at, held::USER, || inside.handlers.keep_off());
         if !held {
-            // A full segment goes; the kernel keeps its tail for what follows.
+            // A full segment is sent; the kernel holds its tail for what follows.
             let sent = self.flush_inside(at, gathered, verdict == Verdict::Send(Reason::Bytes));
             gathered.tidy();
             sent?;
@@ -240,8 +240,8 @@ impl<K: Kernel> Posix<K> {
         Ok(Some(Gather::Taken))
     }
 
-    /// Appends what a signal handler wrote while we held the lock. It has been told that its
-    /// bytes are written, so no policy is asked and no room is too small.
+    /// Appends what a signal handler wrote while its thread held the lock. The handler was told that
+    /// its bytes are written, so the policy is not asked, and the buffer's limit does not apply.
     #[cold]
     fn append_aside(&self) {
         let mut room = [0; ASIDE_BYTES];
@@ -261,7 +261,7 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// Reports an error that came too late for the write it belongs to.
+    /// Reports an error that came too late for the write that it belongs to.
     #[cold]
     fn late_error(&self, socket: &Socket) -> Result<(), Errno> {
         match socket.take_late_error() {
@@ -270,11 +270,11 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// Bytes are about to enter the kernel by another way than the buffer: those in it go first.
+    /// Sends what is gathered before bytes enter the kernel by another way than the buffer.
     #[cold]
     pub(crate) fn settle(&self, at: Socketed<'_>, nonblocking: bool) -> Result<(), Errno> {
         if local(|local| local.inside.get()) {
-            // A handler on top of its own thread's lock. What is inside cannot go first now.
+            // A handler on top of its own thread's lock. What is inside cannot be sent first now.
             return Err(Errno::EINTR);
         }
         self.flush(at, true);
@@ -284,8 +284,8 @@ impl<K: Kernel> Posix<K> {
         self.late_error(at.socket)
     }
 
-    /// Before a write to a socket whose buffer did not fit into the kernel: as the kernel would,
-    /// wait for room (SO_SNDTIMEO long), or answer EAGAIN.
+    /// Waits before a write to a socket whose buffer did not fit into the kernel: as the kernel
+    /// would, for room (for SO_SNDTIMEO), or answers EAGAIN.
     #[cold]
     fn wait_for_backlog(&self, at: Socketed<'_>, nonblocking: bool) -> Result<(), Errno> {
         let nonblocking = nonblocking || self.kernel.is_nonblocking(at.fd);
@@ -302,11 +302,11 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// Sends what is gathered, keeping an error for the program's next call. Tells whether
-    /// there was anything.
+    /// Sends what is gathered, keeping an error for the program's next call. Returns whether there
+    /// was anything.
     pub(crate) fn flush(&self, at: Socketed<'_>, more: bool) -> bool {
         let Some(mut inside) = self.enter_undisturbed(at.socket) else {
-            // A handler on top of its own thread's lock: leave it held, its owner goes on.
+            // A handler on top of its own thread's lock: leave it held, that thread goes on.
             self.note_held(at, held::USER);
             return true;
         };
@@ -318,7 +318,7 @@ impl<K: Kernel> Posix<K> {
     }
 
     /// As [`Posix::flush`], from the timer's thread, which has no thread-local storage and must
-    /// neither allocate nor free. A socket whose lock is taken is being written to right now.
+    /// neither allocate nor free. If the lock is taken, the socket is being written to right now.
     pub(crate) fn flush_from_timer(&self, at: Socketed<'_>) -> bool {
         match at.socket.gathered.try_visit(|| self.kernel.barrier()) {
             Some(mut gathered) => self.flush_late(at, &mut gathered, false),
@@ -329,15 +329,15 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// Waits for whoever is gathering bytes by what was true before the caller set a flag, and sends
-    /// them: from here on all see the flag.
+    /// Waits for a thread that still gathers by what was true before the caller set a flag, and
+    /// sends its bytes: from here on every thread sees the flag.
     pub(crate) fn see_writers_off(&self, at: Socketed<'_>) {
         if at.socket.is(flag::GATHERED) {
             self.flush(at, false);
         }
     }
 
-    /// Flushes too late for an error to be the answer of the write it belongs to.
+    /// Flushes when it is too late for an error to be the result of the write that it belongs to.
     fn flush_late(&self, at: Socketed<'_>, gathered: &mut Gathered, more: bool) -> bool {
         let any = !gathered.is_empty();
         if let Err(error) = self.flush_inside(at, gathered, more) {
@@ -393,13 +393,13 @@ impl<K: Kernel> Posix<K> {
         Ok(())
     }
 
-    /// The socket is about to be closed, or shut down for writing (`then`): the kernel must have
-    /// every byte first. What a full connection does not take, even with a larger buffer, is left
-    /// to the timer, with a duplicate of the descriptor; closing must not wait for the other side.
-    /// Tells whether `then` was left to the timer as well.
+    /// Gives the kernel every byte before the socket is closed, or shut down for writing (`then`).
+    /// What a full connection does not take, even with a larger send buffer, is left to the timer,
+    /// with a duplicate of the descriptor; closing must not wait for the peer. Returns whether
+    /// `then` was left to the timer as well.
     pub(crate) fn flush_for_good(&self, at: Socketed<'_>, then: Then) -> bool {
         if !at.socket.is(flag::GATHERED) {
-            // Never: no handler need be kept off for it, which is two system calls.
+            // It never gathered: no handler need be blocked for it, which is two system calls.
             return false;
         }
         self.flush(at, false);
@@ -407,7 +407,7 @@ impl<K: Kernel> Posix<K> {
             return false;
         }
         if at.socket.is(flag::MANY_SETS) {
-            // A duplicate would go on reporting events to sets that cannot all be told.
+            // A duplicate would go on reporting events to the sets, of which only one is known.
             self.wait_for_room(at);
         }
         self.kernel.widen_send_buffer(at.fd, BUFFER_BYTES);
@@ -424,9 +424,9 @@ impl<K: Kernel> Posix<K> {
         true
     }
 
-    /// Bytes may enter the connection without our knowing from now on: by a duplicate, by stdio,
-    /// under another protocol. What it has not taken yet must go before them, even if that means
-    /// waiting where the program did not expect to.
+    /// Empties the backlog before bytes may enter the connection without our knowing: by a
+    /// duplicate, by stdio, under another protocol. What the connection has not taken yet must go
+    /// before them, even if that means waiting where the program did not expect to.
     pub(crate) fn drain(&self, at: Socketed<'_>) {
         if !at.socket.is(flag::BACKLOG) {
             return;
@@ -436,7 +436,7 @@ impl<K: Kernel> Posix<K> {
         self.wait_for_room(at);
     }
 
-    /// Waits for the connection to take what is gathered, as long as the end of a process would.
+    /// Waits for the connection to take what is gathered, for at most as long as a process's end.
     fn wait_for_room(&self, at: Socketed<'_>) {
         let begin = self.kernel.now();
         while at.socket.is(flag::BACKLOG) && self.kernel.now().since(begin) < LAST_WAIT {
@@ -452,7 +452,7 @@ impl<K: Kernel> Posix<K> {
         count(&socket.bytes, bytes as u64);
     }
 
-    /// Notes what a verdict means for the report.
+    /// Records what a verdict means for the report.
     pub(crate) fn note_verdict(&self, socket: &Socket, verdict: Verdict) {
         let why = match verdict {
             Verdict::Hold => return,

@@ -1,10 +1,10 @@
-//! Buffers that nobody needs right now.
+//! Spare buffers.
 
 use std::sync::Mutex;
 
 use super::BUFFER_BYTES;
 
-/// Kept at most: to have one mapped costs more than a small burst saves.
+/// Largest number of spare buffers: having one mapped costs more than a small burst saves.
 const SPARE: usize = 256;
 static POOL: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 

@@ -21,7 +21,7 @@ fn turn_away(posix: &Posix<Fake>) {
     }
 }
 
-/// What the thread does when it wakes; it must not have to tick.
+/// One look of the thread when it wakes, after which it must not have to tick.
 fn look(posix: &Posix<Fake>) {
     assert_eq!(posix.tick(), Next::Await);
 }
@@ -43,7 +43,7 @@ fn ring_out(posix: &Posix<Fake>) {
     }
 }
 
-/// Lets `time` pass, with the thread looking whenever the alarm rings; tells how often it did.
+/// Lets `time` pass, with the thread looking whenever the alarm rings; returns how often it did.
 fn pass(posix: &Posix<Fake>, mut time: Duration) -> usize {
     let mut looks = 0;
     while let Some(until) = posix.kernel.until_alarm().filter(|until| *until <= time) {
@@ -57,7 +57,7 @@ fn pass(posix: &Posix<Fake>, mut time: Duration) -> usize {
     looks
 }
 
-/// Writes from a thread that has not written before, and does not come back.
+/// Writes from a thread that has not written before, and does not write again.
 fn write_from_elsewhere(posix: &Posix<Fake>, fd: i32) {
     crate::local::current::set(-1);
     burst(posix, fd, 1);
@@ -72,7 +72,7 @@ fn a_program_that_keeps_turning_is_not_looked_at_and_sets_the_alarm_once_a_bound
         let before = posix.kernel.alarm_sets();
         let mut looks = 0;
         for turn in 0..5_000 {
-            // Of a rhythm that nobody foresees, or a turn of one write would hold nothing.
+            // With a rhythm that cannot be predicted, or a turn of one write would hold nothing.
             burst(&posix, FD, 1 + turn * 7 % 5);
             looks += pass(&posix, TURN);
             turn_away(&posix);
@@ -109,7 +109,7 @@ fn each_hold_ends_at_its_own_bound_while_others_come_and_go() {
     }
 }
 
-/// The alarm that is set is one for another's deadline, who has turned away meanwhile.
+/// The alarm is set to the deadline of another thread, which has turned away meanwhile.
 #[test]
 fn an_alarm_that_rings_early_is_set_again() {
     let posix = alarmed(Hold::Kernel);
@@ -152,7 +152,7 @@ fn an_alarm_that_cannot_be_set_holds_nothing() {
     }
 }
 
-/// It has our memory, but a timer of our number would be its own.
+/// The child has our memory, but a timer with our number would be its own.
 #[test]
 fn a_child_of_vfork_leaves_the_alarm_alone() {
     let posix = alarmed(Hold::Kernel);
@@ -177,7 +177,7 @@ fn a_child_of_fork_makes_a_thread_of_its_own() {
     begins_and_finds_what_is_held(&posix);
 }
 
-/// Nobody would ring for them: a look finds them each bound, for as long as it takes.
+/// No alarm rings for them: a look each bound finds them, for as long as it takes.
 #[test]
 fn the_last_bytes_of_closed_sockets_are_delivered_without_an_alarm() {
     let posix = alarmed(Hold::User);
@@ -203,7 +203,7 @@ fn no_handler_comes_while_the_alarm_is_set_with_bytes_in_hand() {
     assert!(!posix.kernel.handlers_are_off(), "handlers must come again");
 }
 
-/// Whoever makes the thread may not have said so yet when it looks for the first time.
+/// The thread's maker may not have said that it exists when it looks for the first time.
 #[test]
 fn a_hold_that_begins_while_the_thread_is_being_made_is_looked_at() {
     let posix = alarmed(Hold::Kernel);
@@ -225,7 +225,7 @@ fn a_socket_that_holds_in_two_places_counts_once() {
     let posix = alarmed(Hold::Kernel);
     write_from_elsewhere(&posix, FD);
     assert_eq!(posix.kernel.held().count.load(Relaxed), 1);
-    // The other place of the same socket: still one.
+    // Another place of the same socket: the count is still one.
     let at = posix.find(FD).unwrap();
     assert!(posix.note_held(at, crate::socket::held::USER));
     assert_eq!(posix.kernel.held().count.load(Relaxed), 1);

@@ -1,4 +1,4 @@
-//! A kernel that remembers what it was asked.
+//! A kernel that records what it was asked.
 
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::Ordering::Relaxed;
@@ -20,11 +20,11 @@ pub(super) const FILE: i32 = 20;
 pub(super) const CLOEXEC: i32 = 11;
 /// A pipe.
 pub(super) const PIPE: i32 = 21;
-/// First number of duplicates.
+/// The first number of duplicates.
 const DUPLICATES: i32 = 60;
 const DESCRIPTORS: usize = 64;
 
-/// What left a socket at once.
+/// What left a socket in one piece.
 pub(super) type Packet = Vec<u8>;
 
 /// One connection, seen from the wire.
@@ -33,7 +33,7 @@ struct Wire {
     /// Held under MSG_MORE.
     held: Vec<u8>,
     packets: Vec<Packet>,
-    /// Bytes that the send buffer still takes.
+    /// Number of bytes that the send buffer still takes.
     room: usize,
     nodelay: bool,
     nonblocking: bool,
@@ -131,12 +131,12 @@ impl Fake {
         run(self.wires.borrow_mut().entry(fd).or_default())
     }
 
-    /// The program's own send, as the shims make it.
+    /// Makes the program's own send, as the shims do.
     pub(super) fn program_send(&self, fd: i32, data: &[u8], more: bool) -> Result<usize, Errno> {
         self.send(fd, data, more)
     }
 
-    /// The kernel's own ceiling of 200 ms on what a program holds by itself.
+    /// Applies the kernel's own limit of 200 ms to what a program holds by itself.
     pub(super) fn let_go(&self, fd: i32) {
         self.wire(fd, Wire::push);
     }
@@ -145,12 +145,12 @@ impl Fake {
         self.wire(fd, |wire| wire.packets.clone())
     }
 
-    /// All bytes that the other side has seen.
+    /// Returns all bytes that the peer has seen.
     pub(super) fn delivered(&self, fd: i32) -> Vec<u8> {
         self.packets(fd).concat()
     }
 
-    /// System calls that were made on sockets.
+    /// Returns the number of system calls that were made on sockets.
     pub(super) fn calls(&self) -> usize {
         self.calls.get()
     }
@@ -187,32 +187,32 @@ impl Fake {
         self.wire(fd, |wire| wire.shut)
     }
 
-    /// Send buffers can be made larger from now on.
+    /// Lets send buffers become larger from now on.
     pub(super) fn allow_growth(&self) {
         self.growth.set(true);
     }
 
-    /// What was taken out of epoll sets, as (set, descriptor).
+    /// Returns what was taken out of epoll sets, as (set, descriptor).
     pub(super) fn unwatched(&self) -> Vec<(i32, i32)> {
         self.unwatched.borrow().clone()
     }
 
-    /// Whether the latest send was of a socket that was known to hold bytes in the process.
+    /// Returns whether the latest send was on a socket that was known to hold bytes in the process.
     pub(super) fn was_held_while_sent(&self) -> bool {
         self.held_while_sent.get()
     }
 
-    /// Sends of what was gathered.
+    /// Returns the number of sends of gathered bytes.
     pub(super) fn gathered_sends(&self) -> usize {
         self.gathered_sends.get()
     }
 
-    /// Those among them during which a signal handler could have come.
+    /// Returns how many of them a signal handler could have interrupted.
     pub(super) fn sends_that_could_be_interrupted(&self) -> usize {
         self.interruptible.get()
     }
 
-    /// How often they were kept off.
+    /// Returns how often handlers were kept off.
     pub(super) fn kept_off(&self) -> u32 {
         self.times_kept_off.get()
     }
@@ -233,13 +233,13 @@ impl Fake {
         self.pid.set(self.pid.get() - 1);
     }
 
-    /// How long until the alarm rings, if it is set.
+    /// Returns how long it is until the alarm rings, if it is set.
     pub(super) fn until_alarm(&self) -> Option<Duration> {
         let at = self.alarm.get()?;
         Some(Duration::from_nanos(at.saturating_sub(self.now.get())))
     }
 
-    /// Whether the alarm has rung; it rings once.
+    /// Returns whether the alarm has rung; it rings once.
     pub(super) fn rings(&self) -> bool {
         let rings = self.alarm.get().is_some_and(|at| at <= self.now.get());
         if rings {
@@ -248,7 +248,7 @@ impl Fake {
         rings
     }
 
-    /// Whether the timer thread was woken since this was asked.
+    /// Returns whether the timer thread was woken since this was last asked.
     pub(super) fn keeper_was_woken(&self) -> bool {
         self.keeper_woken.take()
     }
@@ -257,12 +257,12 @@ impl Fake {
         self.alarm_works.set(false);
     }
 
-    /// System calls for the alarm.
+    /// Returns the number of system calls for the alarm.
     pub(super) fn alarm_sets(&self) -> usize {
         self.alarm_sets.get()
     }
 
-    /// Whether handlers were kept off when the alarm was set last.
+    /// Returns whether handlers were kept off when the alarm was last set.
     pub(super) fn handlers_were_off_at_alarm(&self) -> bool {
         self.handlers_off_at_alarm.get()
     }

@@ -1,9 +1,9 @@
-//! The alarm, in every order of the steps of those who share it.
+//! The alarm, in every order of the steps of the threads that share it.
 //!
-//! Threads are played one step at a time, a step being one operation on what they share. To take
-//! a thread's next step it is run anew from its beginning: what its earlier steps gave is
-//! remembered, the next one is done, and there it stops. So a state is what they share and what
-//! each remembers, and all states that can be reached are visited once.
+//! Threads are played one step at a time, a step being one operation on what they share. To take a
+//! thread's next step it is run again from its beginning: the results of its earlier steps are
+//! remembered, the next one is done, and there it stops. So a state is what the threads share and
+//! what each of them remembers, and all states that can be reached are visited once.
 
 use core::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -15,16 +15,16 @@ use uncork_cork::Instant;
 use crate::alarm::{Alarm, Word};
 
 const BOUND: u64 = 32;
-/// What time passes at once.
+/// Time that passes at once.
 const STRIDE: u64 = 12;
 
-/// What is held of one socket.
+/// A hold of one socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Held {
     since: u64,
-    /// Time from the reading of the clock to the counting: so much later may it be pushed.
+    /// Time from reading the clock to counting: the push may be this much later.
     delay: u64,
-    /// Its writer has been told that it is pushed in time.
+    /// The writer has been told that the hold is pushed in time.
     bounded: bool,
 }
 
@@ -45,7 +45,7 @@ struct World {
 
 impl World {
     fn set_timer(&mut self, at: u64) {
-        // Since Linux 6.13 a signal of the earlier setting is forgotten.
+        // Since Linux 6.13 a signal of the earlier setting is dropped.
         self.signal = false;
         self.timer = Some(at);
         self.ring();
@@ -58,8 +58,8 @@ impl World {
         }
     }
 
-    /// Whoever has been told so is looked at in time, even if nobody but the timer's thread ever
-    /// runs again.
+    /// Returns whether every hold whose writer has been told so is pushed in time, even if no
+    /// thread but the timer's ever runs again.
     fn keeps_its_word(&self) -> bool {
         let sleeps = self.waits && !self.signal;
         self.held
@@ -78,11 +78,11 @@ struct Thread<'a> {
     stepped: Cell<Option<u64>>,
 }
 
-/// It goes no further in this step.
+/// The panic by which a thread ends a step.
 struct Stop;
 
 impl Thread<'_> {
-    /// One step, unless `step` gives `None`: then it cannot be taken now.
+    /// Takes one step, unless `step` returns `None`: then it cannot be taken now.
     fn step(&self, step: impl FnOnce(&mut World) -> Option<u64>) -> u64 {
         let at = self.at.replace(self.at.get() + 1);
         if let Some(value) = self.remembered.get(at) {
@@ -170,7 +170,7 @@ fn write(thread: &Thread<'_>, socket: usize, times: u32) {
     }
 }
 
-/// The timer's thread, for so many looks.
+/// Plays the timer's thread, for this many looks.
 fn keep(thread: &Thread<'_>, looks: u32) {
     let alarm = Alarm::over(thread);
     for _ in 0..looks {
@@ -187,7 +187,7 @@ fn keep(thread: &Thread<'_>, looks: u32) {
         alarm.begin_look();
         let mut earliest = None;
         for socket in 0..2 {
-            // As two steps: what is held may end meanwhile.
+            // As two steps: a hold may end meanwhile.
             let since = thread.always(|world| world.held[socket].map_or(0, |held| held.since));
             if since != 0 && now.saturating_sub(since) + BOUND / 16 >= BOUND {
                 end(thread, socket);
@@ -213,14 +213,14 @@ fn pass_time(thread: &Thread<'_>, strides: u32) {
 
 type Play = Box<dyn Fn(&Thread<'_>)>;
 
-/// Instead of a state itself, which is large: two of a million share one once in 40 million times.
+/// A hash in place of a state, which is large: two of a million collide once in 40 million times.
 fn print_of(state: &(World, Vec<Vec<u64>>)) -> u64 {
     let mut hasher = DefaultHasher::new();
     state.hash(&mut hasher);
     hasher.finish()
 }
 
-/// Visits all states; tells how many there are.
+/// Visits all states; returns how many there are.
 fn explore(threads: &[Play]) -> usize {
     let begin = (World { now: 1000, ..World::default() }, vec![Vec::new(); threads.len()]);
     let mut seen = HashSet::from([print_of(&begin)]);

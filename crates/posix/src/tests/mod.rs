@@ -20,7 +20,7 @@ const FD: i32 = 5;
 const OTHER: i32 = 6;
 const EPOLL: i32 = 9;
 
-/// A process with a fake kernel.
+/// Creates a process with a fake kernel.
 fn process(settings: Settings) -> Posix<Fake> {
     crate::local::current::set(-1);
     let posix = Posix::new(Fake::new());
@@ -35,7 +35,7 @@ fn holding(hold: Hold) -> Posix<Fake> {
     posix
 }
 
-/// write(2), as the shim makes it.
+/// Makes a write(2), as the shim does.
 fn write(posix: &Posix<Fake>, fd: i32, data: &[u8]) -> Result<usize, Errno> {
     send(posix, fd, data, WriteFlags::default())
 }
@@ -62,7 +62,7 @@ fn burst(posix: &Posix<Fake>, fd: i32, writes: usize) {
     }
 }
 
-/// A non-blocking connection with a first byte sent, that takes so many more.
+/// A non-blocking connection with a first byte sent, which has room for this many more.
 fn nearly_full(room: usize) -> Posix<Fake> {
     let posix = holding(Hold::User);
     write(&posix, FD, b"0").unwrap();
@@ -72,7 +72,7 @@ fn nearly_full(room: usize) -> Posix<Fake> {
     posix
 }
 
-/// The packets that left, as their lengths.
+/// Returns the lengths of the packets that left.
 fn packets(posix: &Posix<Fake>, fd: i32) -> Vec<usize> {
     posix.kernel.packets(fd).iter().map(Packet::len).collect()
 }
@@ -251,15 +251,15 @@ fn a_lone_write_needs_nothing_afterwards_once_nagle_is_out_of_the_way() {
     let plans: Vec<_> = (0..20).map(|_| lone(FD)).collect();
     let first = plans.iter().position(|plan| *plan == Plan::Alone).unwrap();
     assert!(first > 0 && plans[first..].iter().all(|plan| *plan == Plan::Alone), "{plans:?}");
-    // The rhythm of the next connection is known from the first, and so Nagle's part is not done in learning it: its
-    // second write could wait for an ACK.
+    // The next connection starts with the rhythm of the first, so learning it has not turned Nagle off: its second
+    // write could wait for an ACK.
     posix.closing(FD, Call::Close);
     posix.opened(OTHER, Origin::Made);
     let unheld = Plan::Send { more: false };
     assert_eq!([lone(OTHER), lone(OTHER), lone(OTHER)], [unheld, unheld, Plan::Alone]);
     assert!(posix.kernel.nodelay_in_force(OTHER), "somebody has to set it before");
 
-    // A burst is another matter.
+    // A burst is not sent in that way.
     let at = posix.find(OTHER).unwrap();
     assert_eq!(posix.plan_write(at, 2, WriteFlags::default()), Plan::Alone);
     assert_ne!(posix.plan_write(at, 2, WriteFlags::default()), Plan::Alone);
@@ -358,7 +358,7 @@ fn a_full_connection_keeps_the_order_and_answers_eagain() {
     assert_eq!(posix.kernel.delivered(FD), b"0abcdefg");
 }
 
-/// Ways to let others write to the socket.
+/// The ways in which a socket is shared with other writers.
 const SHARING: [fn(&Posix<Fake>); 3] = [
     |posix| posix.sharing(FD, Call::Dup),
     |posix| posix.uses_stdio(FD),
@@ -388,7 +388,7 @@ fn without_a_timer_nothing_is_gathered() {
     assert!(!posix.holds_in_process(posix.find(FD).unwrap()));
 }
 
-/// It would live on beside the one that is made next, which would wait for its end for ever.
+/// Otherwise it would live on beside the next one, which would wait for its end for ever.
 #[test]
 fn who_wants_the_timer_to_end_waits_until_it_is_made() {
     let posix = holding(Hold::User);
@@ -407,8 +407,8 @@ fn a_socket_that_was_closed_behind_our_back_holds_nothing() {
     assert_eq!(posix.kernel.held().count.load(Relaxed), 0);
 }
 
-/// A write by another way at the very moment at which the timer (or any other thread) sends what
-/// was gathered must find that it has to wait: race.c tries the same with real threads.
+/// A write by another way at the very moment at which the timer (or any other thread) sends what was gathered must
+/// find that it has to wait: race.c tries the same with real threads.
 #[test]
 fn what_is_being_sent_is_held_until_the_kernel_has_it() {
     let posix = holding(Hold::User);
@@ -621,7 +621,7 @@ fn no_handler_comes_while_gathered_bytes_are_sent() {
     assert!(!posix.kernel.handlers_are_off(), "handlers must come again");
 }
 
-/// What another thread does between the plan of a write and its bytes' being gathered.
+/// What another thread does after a write was planned, and before its bytes are gathered.
 fn overtaken(meanwhile: fn(&Posix<Fake>)) -> (Posix<Fake>, Result<Gather, Errno>) {
     let posix = holding(Hold::User);
     burst(&posix, FD, 1);
@@ -633,7 +633,7 @@ fn overtaken(meanwhile: fn(&Posix<Fake>)) -> (Posix<Fake>, Result<Gather, Errno>
     (posix, done)
 }
 
-/// One that is inside of the lock has gathered bytes, and not noted them yet.
+/// A writer inside the lock has gathered bytes, and has not noted them yet.
 #[test]
 fn who_shares_a_socket_waits_for_a_writer_inside() {
     for share in SHARING {

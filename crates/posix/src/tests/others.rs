@@ -1,4 +1,4 @@
-//! Bytes that enter a socket by another way than a write of this process, or that somebody else may write.
+//! Bytes that enter a socket by other ways than a write of this process, or from other writers.
 
 use super::fake::{CLOEXEC, FILE, PIPE};
 use super::*;
@@ -76,7 +76,7 @@ fn what_is_held_waits_for_no_pipe() {
     }
 }
 
-/// A socket of one write a packet, which is sent by send(2) without a question.
+/// A socket with one write a packet, which is sent by send(2) without asking the policy.
 fn with_rhythm(hold: Hold) -> Posix<Fake> {
     let posix = holding(hold);
     for _ in 0..100 {

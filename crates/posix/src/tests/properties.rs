@@ -1,4 +1,4 @@
-//! Whatever a program does, in whatever order: the other side gets the same bytes.
+//! Whatever a program does, in whatever order: the peer gets the same bytes.
 
 use proptest::prelude::*;
 
@@ -47,11 +47,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 0..120)
 }
 
-/// What the program has written to each socket, by what its calls have returned.
+/// What the program has written to each socket, by the results of its calls.
 #[derive(Default)]
 struct Written {
     streams: [Vec<u8>; 2],
-    /// The program has used MSG_MORE itself, and it is its own to push.
+    /// The program has used MSG_MORE itself, and must push itself.
     own_more: [bool; 2],
     next: u8,
 }
@@ -72,7 +72,7 @@ impl Written {
 
     fn write(&mut self, posix: &Posix<Fake>, fd: i32, bytes: usize, flags: WriteFlags) {
         let data = self.fresh(bytes);
-        // A send that takes a part has written that part; one that fails, nothing.
+        // A send that takes a part has written that part; one that fails has written nothing.
         let written = send(posix, fd, &data, flags).unwrap_or(0);
         self.stream(fd).extend_from_slice(&data[..written]);
     }

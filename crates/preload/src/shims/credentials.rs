@@ -1,5 +1,5 @@
-//! Calls that change the user or the namespaces of the process. libc carries a change of user
-//! over to all threads that it knows; the keeper is not one of them.
+//! Calls that change the user or the namespaces of the process. libc carries a change of user over
+//! to all threads that it knows; the keeper is not one of them.
 
 use libc::{c_char, c_int, gid_t, size_t, uid_t};
 

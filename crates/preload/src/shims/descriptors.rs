@@ -1,4 +1,4 @@
-//! Descriptors go, or are duplicated.
+//! Descriptors that are closed or duplicated.
 
 use libc::{c_int, c_uint};
 use uncork_posix::{Call, Errno};
@@ -14,7 +14,7 @@ pub(crate) unsafe extern "C-unwind" fn close_hook(fd: c_int) -> c_int {
         return 0;
     }
     if !stacked::may_close(fd) {
-        // As the kernel says it of a number that is free.
+        // The error that the kernel gives for a free number.
         return raw::fail(Errno(libc::EBADF)) as c_int;
     }
     stacked::closing(fd);
@@ -40,7 +40,7 @@ pub(crate) unsafe extern "C-unwind" fn close_range(
     unsafe { real::close_range()(first, last, flags) }
 }
 
-/// close_range(2) around the descriptors that are ours.
+/// Makes a close_range(2) that skips the library's own descriptors.
 fn close_all_but_ours(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     let mut from = first;
     for kept in stacked::own_descriptors(first, last) {
@@ -50,7 +50,7 @@ fn close_all_but_ours(first: c_uint, last: c_uint, flags: c_int) -> c_int {
         }
         from = kept + 1;
     }
-    // SAFETY: as above.
+    // SAFETY: the program's own call, its last piece.
     if from > last { 0 } else { unsafe { real::close_range()(from, last, flags) } }
 }
 
@@ -74,7 +74,7 @@ pub(crate) unsafe extern "C-unwind" fn dup(old: c_int) -> c_int {
     duplicating(old, || unsafe { real::dup()(old) })
 }
 
-/// `call` makes a duplicate of `old`.
+/// Runs `call`, which makes a duplicate of `old`.
 pub(super) fn duplicating(old: c_int, call: impl FnOnce() -> c_int) -> c_int {
     stacked::duplicating(old);
     POSIX.sharing(old, Call::Dup);
@@ -89,7 +89,7 @@ fn duplicated(old: c_int, new: c_int) {
     if stacked::has(old) && stacked::is_on() {
         stacked::duplicated(old, new);
         if new <= libc::STDERR_FILENO {
-            // Nobody has to ask stdio for a stream on it.
+            // stdio has streams on these without being asked.
             stacked::hand_over_if_ours(new, "it is standard input, output or error (dup)");
         }
     } else {
@@ -99,13 +99,13 @@ fn duplicated(old: c_int, new: c_int) {
     }
 }
 
-/// `new` is about to be replaced by a duplicate of `old`, if that is open at all.
+/// Runs `call`, which replaces `new` by a duplicate of `old`, if `old` is open.
 fn replacing(old: c_int, new: c_int, call: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: no pointers.
     let open = unsafe { raw!(SYS_fcntl, old, libc::F_GETFD) }.is_ok();
     if open && old != new {
         if stacked::is_own(new) {
-            // The kernel says so of a number that it does not allow.
+            // The error that the kernel gives for a number that it does not allow.
             return raw::fail(Errno(libc::EBADF)) as c_int;
         }
         stacked::duplicating(old);

@@ -1,4 +1,4 @@
-//! The exported symbols, by what they are for.
+//! The exported symbols, by purpose.
 
 pub(crate) mod credentials;
 pub(crate) mod descriptors;

@@ -1,5 +1,5 @@
-//! Functions that libc exports under a second name: programs that were linked against old versions of it, and libraries that
-//! want libc's own whatever the program calls by that name, call them by it. So do programs with 64-bit offsets.
+//! Functions that libc exports under a second name, used by programs that were linked against old versions of it, by
+//! libraries that want libc's own whatever the program defines under the first, and by programs with 64-bit offsets.
 
 use super::{descriptors, passing, poll, read, sockets, write};
 use crate::jump::also_named;

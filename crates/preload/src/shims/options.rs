@@ -1,4 +1,4 @@
-//! Socket options, and what a program asks about its queues.
+//! Socket options, and queries about a socket's queues.
 
 use libc::{c_int, c_ulong, c_void, socklen_t};
 use uncork_posix::options::Opt;
@@ -34,8 +34,8 @@ pub(crate) unsafe extern "C-unwind" fn setsockopt_hook(
 ) -> c_int {
     stacked::claim_if_parents(fd);
     let option = option(level, name);
-    // SAFETY: the program's own call. Its value is read only after the kernel has accepted it,
-    // or where a bad pointer would be refused anyhow.
+    // SAFETY: the program's own call. Its value is read only after the kernel has accepted it, or
+    // where a bad pointer would be refused anyhow.
     unsafe {
         if stacked::has(fd)
             && stacked::is_on()
@@ -75,7 +75,7 @@ pub(crate) unsafe extern "C-unwind" fn getsockopt_hook(
 ) -> c_int {
     stacked::claim_if_parents(fd);
     let option = option(level, name);
-    // SAFETY: the program's own call; after its success `*len` bytes of `value` are set.
+    // SAFETY: the program's own call; when it succeeds, `*len` bytes of `value` are set.
     unsafe {
         if stacked::has(fd)
             && stacked::is_on()

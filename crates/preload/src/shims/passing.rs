@@ -1,5 +1,5 @@
-//! Calls that tell that a burst is over and otherwise go through untouched: sleeping, waiting
-//! for a thread, a process or a signal, a new process, the end.
+//! Calls that end a burst and otherwise go through untouched: they sleep, wait for a thread, a process or a signal, start
+//! a process, or end this one.
 
 #![allow(non_snake_case)]
 
@@ -75,9 +75,9 @@ passing_shim! {
     pthread_setcanceltype => stacked::before_cancel_type;
 }
 
-/// A new process, or another program in this one's place, must not find anything held.
+/// Pushes before a process is started, which must not find anything held, and gives it our environment if need be.
 fn before_spawn(call: &mut Registers) -> Option<*mut c_void> {
-    /// The environment's place.
+    /// Position of the environment among the arguments.
     const ENVIRONMENT: usize = 5;
     let gives_listener = stacked::gives_listener();
     stacked::before_spawn();
@@ -103,15 +103,15 @@ fn before_vfork(_: Args) {
     POSIX.before_vfork();
 }
 
-/// The program that is started gets this descriptor as another one.
+/// Prepares for a program that is started with a duplicate of this descriptor.
 fn before_spawn_dup([_, fd, ..]: Args) {
     POSIX.given(fd as c_int, Call::Spawn);
     stacked::gives_duplicate(fd as c_int);
     stacked::hand_over_if_ours(fd as c_int, "a program that was started has it, too (posix_spawn)");
 }
 
-/// The process becomes another program. If that gets a listener of the stack's, `add` adds to its environment, and says
-/// which function is called instead, if another one is.
+/// Prepares for an exec. If the new program inherits a listener on the stack, `add` completes its environment, and
+/// returns the function to call instead, if any.
 fn before_exec(
     call: &mut Registers,
     add: impl FnOnce(&mut Registers) -> Option<*mut c_void>,
@@ -123,7 +123,7 @@ fn before_exec(
     if gives_listener { add(call) } else { None }
 }
 
-/// The same for a function that is told a path first. Who tries one program after the other goes on with all that he has.
+/// As [`before_exec`], for a function that takes a path: a program that tries one after another keeps all that it has.
 fn of_path<const IS_SEARCHED: bool>(
     call: &mut Registers,
     before: impl FnOnce(&mut Registers) -> Option<*mut c_void>,
@@ -132,7 +132,7 @@ fn of_path<const IS_SEARCHED: bool>(
     if stacked::exec_fails(path as *const c_char, IS_SEARCHED) { None } else { before(call) }
 }
 
-/// The environment is this argument.
+/// As [`before_exec`], where this argument is the environment.
 fn before_exec_with<const ENVIRONMENT: usize>(call: &mut Registers) -> Option<*mut c_void> {
     before_exec(call, |call| {
         stacked::add_to_exec(call, ENVIRONMENT);
@@ -140,7 +140,7 @@ fn before_exec_with<const ENVIRONMENT: usize>(call: &mut Registers) -> Option<*m
     })
 }
 
-/// The environment is the process's, which the other function has as its third argument.
+/// As [`before_exec`], where the environment is the process's own; `other` takes one as its third argument.
 fn before_exec_of_own(call: &mut Registers, other: fn() -> *mut c_void) -> Option<*mut c_void> {
     before_exec(call, |call| stacked::add_as_argument(call, 2).then(other))
 }
@@ -180,7 +180,7 @@ passing_shim! {
     vfork => before_vfork;
 }
 
-/// stdio writes inside of libc, where no shim sees it.
+/// Notes that stdio writes inside libc, where no shim sees it.
 fn before_dprintf([fd, ..]: Args) {
     stacked::hand_over_if_ours(fd as c_int, "it is written by stdio (dprintf)");
     POSIX.uses_stdio(fd as c_int);
@@ -193,7 +193,7 @@ passing_shim! {
     __vdprintf_chk => before_dprintf;
 }
 
-/// exit(3) runs what the program registered before it ends; the destructor has the last word.
+/// Pushes before exit(3), which runs what the program registered; the destructor pushes the rest.
 fn before_exit(_: Args) {
     POSIX.ending(Call::Exit);
 }
@@ -212,12 +212,12 @@ fn before_quick_exit(_: Args) {
     end_at_once(Call::QuickExit);
 }
 
-/// abort(3) may come from a broken heap: nothing is allocated, so there is no report.
+/// Pushes before abort(3). It may come from a corrupted heap: nothing is allocated, so there is no report.
 fn before_abort(_: Args) {
     POSIX.release_all(Call::Abort);
 }
 
-/// A signal to this process, by this process.
+/// Pushes before this process sends a signal to itself.
 fn before_own_signal(signal: usize) {
     POSIX.before_signal(|| linux::is_unhandled(signal as c_int));
 }
@@ -226,7 +226,7 @@ pub(super) fn before_raise([signal, ..]: Args) {
     before_own_signal(signal);
 }
 
-/// Groups may have this process among them.
+/// Prepares for kill(2); a process group may include this process.
 pub(super) fn before_kill([process, signal, ..]: Args) {
     let process = process as c_int;
     if process <= 0 || process.unsigned_abs() == POSIX.process() {
@@ -254,7 +254,7 @@ passing_shim! {
     __assert => before_abort;
 }
 
-/// It forks inside of libc, and ends this process without a word: the child goes on with what there is.
+/// Prepares for daemon(3), which forks inside libc and ends this process unseen: the child goes on with what there is.
 fn before_daemon(_: Args) {
     stacked::before_daemon();
 }
@@ -268,7 +268,7 @@ passing_shim! {
     abort => before_abort;
 }
 
-/// A program that forbids itself system calls does not know of ours.
+/// Stands aside before a program forbids itself system calls, as it does not know of ours.
 fn before_prctl([option, ..]: Args) {
     if option as i32 == libc::PR_SET_SECCOMP {
         keeper::stand_aside();
@@ -279,7 +279,7 @@ passing_shim! {
     prctl => before_prctl;
 }
 
-/// liburing makes its system calls itself; its functions are what can be seen of it.
+/// Notes the use of io_uring: liburing makes its system calls itself, and only its functions can be intercepted.
 fn before_uring_setup(_: Args) {
     POSIX.uses_io_uring();
 }

@@ -11,14 +11,14 @@ use crate::raw::{libc_result, raw};
 use crate::table::HIGHEST;
 use crate::{POSIX, linux, real, spin, stacked};
 
-/// Time left of a wait, `None` for ever.
+/// Time left of a wait; `None`: no limit.
 type Limit = Option<Duration>;
 
 fn milliseconds(timeout: c_int) -> Limit {
     u64::try_from(timeout).ok().map(Duration::from_millis)
 }
 
-/// A limit in milliseconds, never shorter than it is.
+/// Converts a limit to milliseconds, rounded up.
 fn to_milliseconds(limit: Limit) -> c_int {
     limit.map_or(-1, |limit| {
         c_int::try_from(limit.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX)
@@ -34,17 +34,17 @@ unsafe fn timespec_limit(time: *const timespec) -> Option<Limit> {
     if stacked::is_bad(time) {
         return None;
     }
-    // SAFETY: as promised. A bad one is the kernel's to refuse: `None`.
+    // SAFETY: as promised. An invalid one is the kernel's to refuse: `None`.
     linux::duration(unsafe { &*time }).map(Some)
 }
 
 /// # Safety
 /// `fds` points to `number` pollfds.
 unsafe fn before_poll(fds: *const pollfd, number: nfds_t, by: Call) {
-    // More than this is a mistake that the kernel refuses, or a giant whose timer must do.
+    // More than this is an error that the kernel refuses, or so many that the timer must do.
     let readable = !stacked::is_nowhere(fds) && number <= 1 << 16;
     let number = if readable { number as usize } else { 0 };
-    // SAFETY: as promised; only read while the call has not begun.
+    // SAFETY: as promised; they are only read before the call begins.
     POSIX.before_poll((0..number).map(|at| unsafe { (*fds.add(at)).fd }), by);
 }
 
@@ -73,7 +73,7 @@ pub(crate) unsafe extern "C-unwind" fn poll(
     }
 }
 
-/// The fortified poll(2).
+/// poll(2), fortified.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn __poll_chk(
     fds: *mut pollfd,
@@ -98,8 +98,8 @@ pub(crate) unsafe extern "C-unwind" fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the program's own call. A wait with a signal mask is a wait for signals too:
-    // trying must let them in, so each try takes the mask.
+    // SAFETY: the program's own call. A wait with a signal mask also waits for signals: each try
+    // must let them in, so it takes the mask.
     unsafe {
         before_poll(fds, number, Call::Ppoll);
         let call = |timeout: *const timespec| real::ppoll()(fds, number, timeout, mask);
@@ -120,7 +120,7 @@ pub(crate) unsafe extern "C-unwind" fn ppoll(
     }
 }
 
-/// The fortified ppoll(2).
+/// ppoll(2), fortified.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn __ppoll_chk(
     fds: *mut pollfd,
@@ -148,7 +148,7 @@ fn with_timespec(limit: Limit, call: impl FnOnce(*const timespec) -> c_int) -> c
     }
 }
 
-/// The descriptors of an fd_set below `number`.
+/// Iterates over the descriptors in an fd_set that are below `number`.
 ///
 /// # Safety
 /// `set` is null or has room for `number` bits.
@@ -171,7 +171,7 @@ unsafe fn members(set: *const fd_set, number: c_int) -> impl Iterator<Item = c_i
     })
 }
 
-/// Copies of the sets, so that a try that finds nothing leaves them as they were.
+/// Copies of the sets, to restore them after a try that finds nothing.
 struct Sets {
     words: [[u64; Sets::WORDS]; 3],
 }
@@ -180,7 +180,7 @@ impl Sets {
     /// FD_SETSIZE bits; larger sets are not spun on.
     const WORDS: usize = 16;
 
-    /// Whether there is room for sets of so many bits, and there are such sets.
+    /// Returns whether the sets can be read, and have no more bits than there is room for.
     fn fit(number: c_int, sets: [*mut fd_set; 3]) -> bool {
         let are_there = !sets.into_iter().any(|set| stacked::is_bad(set));
         are_there && (0..=libc::FD_SETSIZE as c_int).contains(&number)
@@ -221,7 +221,7 @@ impl Sets {
     }
 }
 
-/// Tries pselect(2) without waiting, and puts the sets back if nothing was there.
+/// Tries pselect(2) without waiting, and restores the sets if nothing was ready.
 ///
 /// # Safety
 /// As for pselect(2), `number` ≤ FD_SETSIZE.
@@ -248,8 +248,8 @@ pub(crate) unsafe extern "C-unwind" fn select(
     timeout: *mut timeval,
 ) -> c_int {
     let sets = [read, write, except];
-    // SAFETY: the program's own call. Linux writes the time left into `timeout`: so do we, by
-    // leaving the last call to do it.
+    // SAFETY: the program's own call. Linux writes the time left into `timeout`: so do we, or the
+    // last call does it.
     unsafe {
         POSIX.before_poll(members(read, number).chain(members(except, number)), Call::Select);
         let call = || real::select()(number, read, write, except, timeout);
@@ -426,12 +426,12 @@ pub(crate) unsafe extern "C-unwind" fn epoll_pwait2(
 
 set_shim!(epoll_ctl => epoll_ctl_hook, note watched);
 
-/// A TCP socket is entered into a set, or changed there.
+/// Notes that a TCP socket is added to a set, or modified there.
 extern "C" fn watched(epfd: c_int, _: c_int, fd: c_int) {
     POSIX.watched(stacked::duplicates::number_of(epfd), fd);
 }
 
-/// epoll_ctl(2) where there may be something of the stack's.
+/// epoll_ctl(2) where something may be on the stack.
 pub(crate) unsafe extern "C-unwind" fn epoll_ctl_hook(
     epfd: c_int,
     operation: c_int,

@@ -1,4 +1,4 @@
-//! Reading: read, recv and their kin. The program turns to the other side's answer.
+//! Reading: read, recv and the like. The program waits for the peer's answer.
 
 use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off_t, size_t};
 use libc::{sockaddr, socklen_t, ssize_t, timespec};
@@ -18,8 +18,7 @@ descriptor_shim!(__read_chk => read_chk_hook, when tcp or held);
 descriptor_shim!(__recv_chk => recv_chk_hook, when tcp or held);
 descriptor_shim!(__recvfrom_chk => recvfrom_chk_hook, when tcp or held);
 
-/// Ends the burst, then makes the call: first `try_now(flags)` for as long as spinning is worth
-/// it, then `call`.
+/// Ends the burst, then makes the call: first `try_now(flags)` for as long as spinning is worthwhile, then `call`.
 #[inline]
 fn reading(
     fd: c_int,
@@ -33,7 +32,7 @@ fn reading(
     }
     let Some(at) = POSIX.before_read(fd, by) else { return call(None) };
     if POSIX.has_late_error(at) {
-        // What had come in before the error is still there to be read.
+        // What was received before the error can still be read.
         if let Ok(received @ 1..) = try_now(flags | libc::MSG_DONTWAIT) {
             return received as ssize_t;
         }
@@ -47,8 +46,8 @@ fn reading(
     spin::receive(fd, flags, try_now, || call(Some(at)))
 }
 
-/// Ends the burst, and says whether that is all that there is to do before a read of the kernel's: then the call can be
-/// made with nothing behind it, which is a jump, and the kernel returns to the program.
+/// Ends the burst, and returns whether nothing else has to be done for a read on a kernel socket: then the call can be
+/// a tail call, which is a jump, and the kernel returns to the program.
 #[inline(always)]
 fn goes_straight_on(fd: c_int, by: Call) -> bool {
     let Some(at) = POSIX.find(fd) else { return false };
@@ -77,7 +76,7 @@ pub(crate) unsafe extern "C-unwind" fn read_hook(
     }
 }
 
-/// On a socket recv(2) is the same as read(2) and costs less, but for an empty one, which waits.
+/// Reads by recv(2), which does the same on a socket and costs less, except for an empty read, on which recv(2) waits.
 ///
 /// # Safety
 /// As for read(2).
@@ -94,7 +93,7 @@ unsafe fn read_by_recv(
             if received >= 0 || linux::errno() != libc::ENOTSOCK {
                 return received;
             }
-            // The descriptor was closed and reused behind our back.
+            // The descriptor was closed and reused without our knowing.
             POSIX.forget(fd);
         }
         real::read()(fd, data, len)
@@ -172,7 +171,7 @@ unsafe fn recvfrom_otherwise(
     }
 }
 
-/// The fortified forms check the buffer's size before the call; their real functions do that.
+/// The fortified forms check the buffer's size before the call; their real functions report a bad one.
 pub(crate) unsafe extern "C-unwind" fn read_chk_hook(
     fd: c_int,
     data: *mut c_void,
@@ -222,7 +221,7 @@ pub(crate) unsafe extern "C-unwind" fn recvfrom_chk_hook(
     }
 }
 
-/// A message that receives into the program's vectors.
+/// Makes a message that receives into the program's vectors.
 fn message_of(vectors: *const iovec, number: c_int) -> msghdr {
     // SAFETY: an all-zero msghdr is valid.
     let mut message: msghdr = unsafe { core::mem::zeroed() };
@@ -273,7 +272,7 @@ pub(crate) unsafe extern "C-unwind" fn preadv2_hook(
     unsafe { real::preadv2()(fd, vectors, number, offset, flags) }
 }
 
-/// A descriptor has come over a Unix socket.
+/// Notes a descriptor that has come over a Unix socket.
 fn came(fd: c_int) {
     stacked::places::is_new(fd);
     POSIX.inherited(fd);

@@ -1,4 +1,4 @@
-//! Bytes that enter a socket from a file or a pipe, or by somebody whom the program has asked to write them.
+//! Bytes that enter a socket from a file or a pipe, or that others write at the program's request.
 
 use core::time::Duration;
 
@@ -12,18 +12,18 @@ use crate::{POSIX, linux, real};
 descriptor_shim!(sendfile => sendfile_hook, when tcp);
 descriptor_shim!(sendfile64 => sendfile64_hook, when tcp);
 
-/// Bytes that a call moves from one descriptor to another.
+/// What a call moves from one descriptor to another.
 #[derive(Clone, Copy)]
 struct Moved {
     to: c_int,
     from: c_int,
     bytes: size_t,
-    /// The program holds the end back by itself.
+    /// The program holds the end back itself.
     more: bool,
     by: Call,
 }
 
-/// What is held goes along with what `call` sends.
+/// Runs `call`, so that what is held goes along with what it sends.
 fn filling(moved: Moved, call: impl FnOnce() -> ssize_t) -> ssize_t {
     let Moved { to, from, bytes, more, by } = moved;
     let is_empty = || linux::poll_one(from, libc::POLLIN, Some(Duration::ZERO)) == Ok(false);
@@ -38,7 +38,7 @@ fn filling(moved: Moved, call: impl FnOnce() -> ssize_t) -> ssize_t {
     sent
 }
 
-/// As for sendfile(2).
+/// As [`filling`], for sendfile(2).
 fn sending_file(to: c_int, from: c_int, bytes: size_t, call: impl FnOnce() -> ssize_t) -> ssize_t {
     filling(Moved { to, from, bytes, more: false, by: Call::Sendfile }, call)
 }
@@ -95,7 +95,7 @@ pub(crate) unsafe extern "C-unwind" fn splice(
     filling(Moved { to, from, bytes, more, by: Call::Splice }, call)
 }
 
-/// What the kernel is told of an operation (struct iocb of linux/aio_abi.h).
+/// An operation as the kernel is told of it (struct iocb of linux/aio_abi.h).
 #[repr(C)]
 struct Operation {
     _data: u64,
@@ -109,7 +109,7 @@ struct Operation {
 /// IOCB_CMD_PWRITE and IOCB_CMD_PWRITEV.
 const WRITES: [u16; 2] = [1, 8];
 
-/// aio_write(3): libc writes in a thread of its own, where no shim sees it.
+/// Prepares for aio_write(3): libc writes in a thread of its own, where no shim sees it.
 pub(crate) fn before_aio_write([operation, ..]: [usize; 6]) {
     let operation = operation as *const libc::aiocb;
     // SAFETY: the program's own call, which reads it, too.
@@ -118,11 +118,11 @@ pub(crate) fn before_aio_write([operation, ..]: [usize; 6]) {
     }
 }
 
-/// lio_listio(3).
+/// Prepares for lio_listio(3).
 pub(crate) fn before_aio_list([_, list, number, ..]: [usize; 6]) {
     for operation in pointers(list, number) {
         let operation = operation as *const libc::aiocb;
-        // SAFETY: the program's own call, which reads it, too; there may be null among them.
+        // SAFETY: the program's own call, which reads it, too; some may be null.
         if let Some(operation) = unsafe { operation.as_ref() }
             && operation.aio_lio_opcode == libc::LIO_WRITE
         {
@@ -131,7 +131,7 @@ pub(crate) fn before_aio_list([_, list, number, ..]: [usize; 6]) {
     }
 }
 
-/// io_submit(2), which libaio calls by its number where nobody sees it.
+/// Prepares for io_submit(2), which libaio calls by its number without a libc function.
 pub(crate) fn before_io_submit([_, number, list, ..]: [usize; 6]) {
     for operation in pointers(list, number) {
         let operation = operation as *const Operation;
@@ -144,10 +144,10 @@ pub(crate) fn before_io_submit([_, number, list, ..]: [usize; 6]) {
     }
 }
 
-/// A list of `number` pointers that a program has given.
+/// Iterates over a list of `number` pointers that a program has given.
 fn pointers(list: usize, number: usize) -> impl Iterator<Item = usize> {
     let number = if list == 0 { 0 } else { usize::try_from(number as c_int).unwrap_or(0) };
-    // SAFETY: the program says that so many are there, and the call reads them, too.
+    // SAFETY: the program says that there are so many, and the call reads them, too.
     (0..number).map(move |at| unsafe { (list as *const usize).add(at).read_unaligned() })
 }
 

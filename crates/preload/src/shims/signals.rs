@@ -1,11 +1,11 @@
-//! Signal handlers: what spins looks for them, and what is on the stack calls them itself.
+//! Signal handlers: spins must notice them, and the stack calls them itself.
 
 use libc::c_int;
 
 use crate::stacked::{self, handlers};
 use crate::{real, spin};
 
-/// A handler may interrupt what spins.
+/// Notes a handler, which may interrupt a spin.
 ///
 /// # Safety
 /// `action` is null or the program's.
@@ -40,7 +40,7 @@ macro_rules! actions {
 
 actions! { sigaction __sigaction }
 
-/// `signals! { name: flags }`: signal(3) and its kin, which install a handler with these flags.
+/// `signals! { name: flags }`: signal(3) and the like, which install a handler with these flags.
 macro_rules! signals {
     ($($name:ident: $flags:expr;)+) => { $(
         /// signal(3).
@@ -58,7 +58,7 @@ macro_rules! signals {
     )+ };
 }
 
-/// As System V has it: for one signal, during which others of it may come.
+/// System V's flags: the handler is called once, and its signal is not blocked meanwhile.
 fn once(_: c_int) -> c_int {
     libc::SA_RESETHAND | libc::SA_NODEFER
 }
@@ -71,7 +71,7 @@ signals! {
     __sysv_signal: once;
 }
 
-/// sigset(3): a handler without SA_RESTART, and the signal is let in; or it is blocked.
+/// sigset(3): installs a handler without SA_RESTART and unblocks the signal; or blocks it.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn sigset(signal: c_int, handler: usize) -> usize {
     const SIG_HOLD: usize = 2;
@@ -107,7 +107,7 @@ pub(crate) unsafe extern "C-unwind" fn sigset(signal: c_int, handler: usize) -> 
 pub(crate) unsafe extern "C-unwind" fn siginterrupt(signal: c_int, ends: c_int) -> c_int {
     // SAFETY: the program's own call.
     unsafe {
-        // What signal(3) is to do from now on libc knows.
+        // libc keeps what signal(3) must do from now on.
         let result = real::siginterrupt()(signal, ends);
         if result == 0 && stacked::is_on() {
             handlers::ends_calls_by(signal, ends != 0);

@@ -1,4 +1,4 @@
-//! Sockets come: socket, accept, connect, listen; and end one way: shutdown.
+//! Calls that make, connect or shut down sockets: socket, bind, listen, accept, connect, shutdown.
 
 use libc::{c_int, c_uint, sockaddr, socklen_t};
 use uncork_posix::kernel::Kernel;
@@ -37,7 +37,7 @@ pub(crate) unsafe extern "C-unwind" fn socket(
     fd
 }
 
-/// bind(2). What is connected has an end already, be it that the kernel's socket has none.
+/// bind(2). A connection has a local address already, even if its kernel socket has none.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn bind(
     fd: c_int,
@@ -59,7 +59,7 @@ pub(crate) unsafe extern "C-unwind" fn bind(
             return real::bind()(fd, to, len);
         }
     }
-    // Whatever has happened meanwhile.
+    // What ran in between may have changed errno.
     fail(Errno(libc::EADDRINUSE)) as c_int
 }
 
@@ -162,8 +162,8 @@ pub(crate) unsafe extern "C-unwind" fn connect(
 /// # Safety
 /// As for connect(2).
 unsafe fn connect_spinning(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
-    // SAFETY: as promised. O_NONBLOCK is set for the length of one call that does not wait and
-    // that nothing can interrupt; no other thread works on a socket that is not connected.
+    // SAFETY: as promised. O_NONBLOCK is set for the length of one call that does not wait and that
+    // nothing can interrupt; no other thread works on a socket that is not connected.
     unsafe {
         let Ok(flags) = raw!(SYS_fcntl, fd, libc::F_GETFL) else {
             return real::connect()(fd, to, len);
@@ -179,14 +179,14 @@ unsafe fn connect_spinning(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_
         }
         let begin = linux::now();
         match spin::readiness(fd, libc::POLLOUT, linux::send_timeout(fd)) {
-            // A connect whose time is up goes on by itself, and says so.
+            // A connect that times out goes on by itself, and is reported so.
             Err(Errno::EAGAIN) => return fail(Errno(libc::EINPROGRESS)) as c_int,
             Err(error) => return fail(error) as c_int,
             Ok(()) => {}
         }
         let result = real::connect()(fd, to, len);
         if result < 0 && linux::errno() == libc::EALREADY {
-            // So says the kernel of one that another call has begun, when the time is up.
+            // The kernel says this of a connect that another call has begun, when the time is up.
             return fail(Errno(libc::EINPROGRESS)) as c_int;
         }
         spin::learn_since(begin);
@@ -212,7 +212,7 @@ pub(crate) unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int 
 descriptor_shim!(getsockname => getsockname_hook, when tcp);
 descriptor_shim!(getpeername => getpeername_hook, when tcp);
 
-/// The name of an end, which of a listener the kernel knows.
+/// Writes the address of an end; of a listener the kernel knows it.
 ///
 /// # Safety
 /// As for getsockname(2); `kernel` is the program's own call.
@@ -247,14 +247,14 @@ pub(crate) unsafe extern "C-unwind" fn getpeername_hook(
     unsafe { naming((fd, End::Remote), into, len, || real::getpeername()(fd, into, len)) }
 }
 
-/// Whether a descriptor stands for this very process (proc_pid_fdinfo(5)).
+/// Returns whether a pidfd is this very process's (proc_pid_fdinfo(5)).
 fn is_own_process(pidfd: c_int) -> bool {
     let told = std::fs::read_to_string(format!("/proc/self/fdinfo/{pidfd}")).unwrap_or_default();
     let pid = told.lines().find_map(|line| line.strip_prefix("Pid:"));
     pid.and_then(|pid| pid.trim().parse().ok()) == Some(std::process::id())
 }
 
-/// pidfd_getfd(2): a descriptor of another process, or a duplicate of one of this one's.
+/// pidfd_getfd(2): fetches a descriptor of another process, or duplicates one of this process.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn pidfd_getfd(
     pidfd: c_int,

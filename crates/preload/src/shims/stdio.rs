@@ -14,7 +14,7 @@ pub(crate) unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: *const c_char) ->
     unsafe { real::fdopen()(fd, mode) }
 }
 
-/// The descriptor of a stream is about to be closed.
+/// Notes that the descriptor of a stream is about to be closed.
 ///
 /// # Safety
 /// `stream` is null or an open stream.
@@ -24,7 +24,7 @@ unsafe fn closing(stream: *mut c_void) {
         // closing it may do as well.
         let fd = unsafe { libc::fileno(stream.cast::<FILE>()) };
         if POSIX.find(fd).is_some() {
-            // What stdio has buffered goes before the socket is forgotten.
+            // What stdio has buffered is sent before the socket is forgotten.
             // SAFETY: as promised.
             unsafe { libc::fflush(stream.cast::<FILE>()) };
             POSIX.closing(fd, Call::Fclose);

@@ -1,4 +1,4 @@
-//! syscall(2): programs and libraries that go around the libc functions by their numbers.
+//! syscall(2): system calls by number, of programs and libraries that bypass the libc functions.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -24,13 +24,13 @@ pub(crate) unsafe extern "C-unwind" fn _Fork() -> pid_t {
     child
 }
 
-/// What a child made by clone(2) is to run.
+/// What a child made by clone(2) must run.
 struct Start {
     entry: extern "C-unwind" fn(*mut c_void) -> c_int,
     argument: *mut c_void,
 }
 
-/// The beginning of such a child, in its own copy of the memory.
+/// Begins such a child, in its own copy of the memory.
 extern "C-unwind" fn begin(start: *mut c_void) -> c_int {
     start::begin_child();
     // SAFETY: `clone` below passes a `Start`, of which the child has a copy at the same address.
@@ -38,8 +38,8 @@ extern "C-unwind" fn begin(start: *mut c_void) -> c_int {
     entry(argument)
 }
 
-/// clone(2), by libc's own function. Variadic in C; on x86-64 its arguments are where fixed ones
-/// would be. With CLONE_VM the child is a thread, or as one of vfork; without, one of fork.
+/// clone(2), by libc's own function. Variadic in C; on x86-64 its arguments are where fixed ones would be. With CLONE_VM the
+/// child is a thread, or like one of vfork; without, like one of fork.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn clone(
     entry: extern "C-unwind" fn(*mut c_void) -> c_int,
@@ -68,8 +68,7 @@ pub(crate) unsafe extern "C-unwind" fn clone(
     }
 }
 
-/// syscall(2). Variadic in C; on x86-64 its arguments are where fixed ones would be, and those
-/// that were not given are not looked at.
+/// syscall(2). Variadic in C; on x86-64 its arguments are where fixed ones would be, and those that were not given are not used.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn syscall(
     number: c_long,
@@ -97,7 +96,7 @@ pub(crate) unsafe extern "C-unwind" fn syscall(
     }
 }
 
-/// Whether a clone runs in its parent's memory (a thread, or as after vfork).
+/// Returns whether a clone runs in its parent's memory (a thread, or a child like vfork's).
 ///
 /// # Safety
 /// `argument` is the call's first one.
@@ -111,13 +110,13 @@ unsafe fn shares_memory(number: c_long, argument: usize) -> bool {
     flags & libc::CLONE_VM as u64 != 0
 }
 
-/// The thread waits for something that is not ours to see.
+/// Prepares for a wait on something that we cannot see.
 fn before_wait(by: Call) {
     POSIX.before_wait(by);
     stacked::flush();
 }
 
-/// What a call through its number means, where nothing but a preparation is due.
+/// Prepares for a call by its number that otherwise goes through as it is.
 fn prepare(number: c_long, [a, b, c, ..]: [usize; 6]) {
     const FUTEX_WAITS: [c_int; 4] =
         [libc::FUTEX_WAIT, libc::FUTEX_WAIT_BITSET, libc::FUTEX_LOCK_PI, libc::FUTEX_LOCK_PI2];
@@ -136,7 +135,7 @@ fn prepare(number: c_long, [a, b, c, ..]: [usize; 6]) {
         libc::SYS_waitid => before_wait(Call::Waitid),
         libc::SYS_rt_sigtimedwait => before_wait(Call::Sigtimedwait),
         libc::SYS_pselect6 => before_wait(Call::Pselect),
-        // The others ask what there is.
+        // The other operations of seccomp(2) only query.
         libc::SYS_seccomp if a as u32 <= libc::SECCOMP_SET_MODE_FILTER => keeper::stand_aside(),
         libc::SYS_prctl if a as c_int == libc::PR_SET_SECCOMP => keeper::stand_aside(),
         libc::SYS_kill | libc::SYS_rt_sigqueueinfo => passing::before_kill([a, b, 0, 0, 0, 0]),
@@ -148,7 +147,7 @@ fn prepare(number: c_long, [a, b, c, ..]: [usize; 6]) {
         libc::SYS_fork | libc::SYS_clone | libc::SYS_clone3 => {
             start::prepare_fork();
             if number == libc::SYS_clone && a & libc::CLONE_VM as usize != 0 {
-                // The heap is the child's, too, who may go on before this thread does (CLONE_VFORK).
+                // The child shares the heap, and may go on before this thread does (CLONE_VFORK).
                 uncork_heap::after_fork_in_parent();
             }
         }
@@ -171,19 +170,19 @@ fn prepare(number: c_long, [a, b, c, ..]: [usize; 6]) {
     }
 }
 
-/// A mask of signals as the kernel reads it, which is shorter than libc's.
+/// A signal mask as the kernel reads it, which is shorter than libc's.
 struct Mask(Option<sigset_t>);
 
 impl Mask {
     /// # Safety
-    /// The address of a mask of the kernel's, or null.
+    /// The caller passes the address of a mask in the kernel's format, or null.
     unsafe fn of(address: usize) -> Self {
         if address == 0 {
             return Self(None);
         }
-        // SAFETY: a set of signals is a number of octets, and all of them may be zero.
+        // SAFETY: a signal set is a number of octets, all of which may be zero.
         let mut mask: sigset_t = unsafe { core::mem::zeroed() };
-        // SAFETY: as promised, and it is the shorter one.
+        // SAFETY: as promised, and the kernel's mask is the shorter one.
         unsafe {
             (&raw mut mask).cast::<u64>().write((address as *const u64).read_unaligned());
         }
@@ -191,7 +190,7 @@ impl Mask {
     }
 
     /// # Safety
-    /// The address of an address of such a mask (pselect(2), C library/kernel differences), or null.
+    /// The caller passes the address of an address of such a mask (pselect(2), C library/kernel differences), or null.
     unsafe fn behind(address: usize) -> Self {
         // SAFETY: as promised.
         unsafe {
@@ -204,15 +203,15 @@ impl Mask {
     }
 }
 
-/// The result of a call that has a shim of its own.
+/// Makes a call that has a shim of its own, and returns its result.
 ///
 /// # Safety
 /// As for the system call.
 unsafe fn by_name(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
     use super::{descriptors, options, poll, read, sendfile, sockets, write};
     let fd = a as c_int;
-    // SAFETY: the arguments are those of the function of the same name; the shims written in
-    // assembly have the prototype of their real function.
+    // SAFETY: the arguments are those of the function of the same name; the shims written in assembly have the prototype of their
+    // real function.
     let result = unsafe {
         match number {
             libc::SYS_read => read::read_hook(fd, b as _, c) as c_long,
@@ -254,7 +253,7 @@ unsafe fn by_name(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_lo
             libc::SYS_listen => sockets::listen(fd, b as c_int).into(),
             libc::SYS_recvmmsg => read::recvmmsg(fd, b as _, c as u32, d as c_int, e as _).into(),
             libc::SYS_sendmmsg => write::sendmmsg(fd, b as _, c as u32, d as c_int).into(),
-            // The position is in two halves, of which the second has nothing on 64 bits.
+            // The position is in two halves, of which the second is unused on 64 bits.
             libc::SYS_preadv2 => {
                 read::preadv2_hook(fd, b as _, c as c_int, d as _, f as c_int) as c_long
             }
@@ -288,7 +287,7 @@ unsafe fn by_name(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_lo
     Some(result)
 }
 
-/// The same of those that are not about what is on the stack.
+/// As [`by_name`], for calls that do not concern sockets on the stack.
 ///
 /// # Safety
 /// As for the system call.
@@ -299,8 +298,8 @@ unsafe fn by_name_of_kernels(number: c_long, [a, b, c, d, ..]: [usize; 6]) -> Op
     let result = unsafe {
         match number {
             libc::SYS_epoll_wait => poll::epoll_wait(fd, b as _, c as c_int, d as c_int).into(),
-            // libuv enters descriptors into sets by one, if it can have one, and the kernel would look for nothing there: it does
-            // without where rings are forbidden (kernel.io_uring_disabled, and in most containers).
+            // libuv adds descriptors to epoll sets by a ring, if it can have one, and the kernel would find no connection behind
+            // them. It does without one where rings are forbidden (kernel.io_uring_disabled, and in most containers).
             libc::SYS_io_uring_setup if stacked::is_on() => fail(Errno(libc::EPERM)) as c_long,
             libc::SYS_unshare => credentials::unshare(fd).into(),
             libc::SYS_setns => credentials::setns(fd, b as c_int).into(),

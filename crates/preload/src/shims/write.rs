@@ -1,4 +1,4 @@
-//! Writing: write, send and their kin.
+//! Writing: write, send and the like.
 
 use core::slice;
 use std::io::IoSlice;
@@ -63,8 +63,8 @@ pub(crate) unsafe extern "C-unwind" fn sendto_hook(
     to: *const sockaddr,
     to_len: socklen_t,
 ) -> ssize_t {
-    // SAFETY: the program's own call. TCP ignores the address unless MSG_FASTOPEN is set, and
-    // that flag is passed through where it is not the stack's.
+    // SAFETY: the program's own call. TCP ignores the address unless MSG_FASTOPEN is set, and that flag is passed
+    // through where the stack does not handle it.
     unsafe {
         stacked::needs_kernel(fd, flags);
         let flags = match stacked::open_fast(fd, flags, to, to_len) {
@@ -81,7 +81,7 @@ pub(crate) unsafe extern "C-unwind" fn sendto_hook(
     }
 }
 
-/// The connection that was to be opened with the data was not.
+/// Fails a send whose connection could not be opened with the data.
 #[cold]
 fn failed(error: nix::errno::Errno, flags: c_int) -> ssize_t {
     linux::fail_send(uncork_posix::Errno(error as i32), flags)
@@ -110,8 +110,8 @@ pub(crate) unsafe extern "C-unwind" fn pwritev2_hook(
     offset: off_t,
     flags: c_int,
 ) -> ssize_t {
-    // SAFETY: the program's own call. With offset -1 and no flags it is a writev; anything else
-    // is the kernel's to refuse.
+    // SAFETY: the program's own call. With offset -1 and no flags it is a writev; anything else is the kernel's to
+    // refuse.
     unsafe {
         if offset == -1 && flags == 0 {
             on_stack!(fd => stacked::write_vectors(fd, vectors, number as usize));
@@ -130,7 +130,7 @@ pub(crate) unsafe extern "C-unwind" fn pwritev2_hook(
     }
 }
 
-/// A descriptor is about to be passed on: what the stack has the other process could not use.
+/// Prepares for passing a descriptor on: the other process could not use a connection on the stack.
 fn passing(fd: c_int) {
     stacked::hand_over_if_ours(fd, "it was passed on over a Unix socket");
     POSIX.sharing(fd, Call::PassFd);
@@ -204,7 +204,7 @@ pub(crate) unsafe extern "C-unwind" fn sendmmsg(
             (*message).msg_len = bytes as c_uint;
             sent += 1;
             if (bytes as usize) < stacked::length_of(&(*message).msg_hdr) {
-                // The kernel stops here, too: what comes next would stand behind a hole.
+                // The kernel stops here, too: the next message would follow a gap.
                 break;
             }
         }
@@ -214,12 +214,12 @@ pub(crate) unsafe extern "C-unwind" fn sendmmsg(
 
 const SPECIAL: WriteFlags = WriteFlags { more: false, special: true, nonblocking: false };
 
-/// Flags of a send that change nothing for bytes that are kept.
+/// Flags of a send that change nothing for bytes that are gathered.
 const QUIET: c_int = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-/// Longer writes take the long way: copying them twice would show.
+/// Longer writes take the long way: copying them twice would be noticeable.
 const SMALL: size_t = 1024;
 
-/// What the flags of a send mean.
+/// Returns what the flags of a send mean.
 fn meaning(flags: c_int) -> WriteFlags {
     const PLAIN: c_int = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT | libc::MSG_MORE;
     WriteFlags {
@@ -229,10 +229,10 @@ fn meaning(flags: c_int) -> WriteFlags {
     }
 }
 
-/// A write of one buffer to a tracked socket.
+/// Writes one buffer to a tracked socket.
 ///
-/// What is to be sent alone goes by the program's own call if that `SENDS`: with nothing behind it, that is a jump,
-/// and the kernel returns to the program. write(2) takes longer than send(2).
+/// A send that needs nothing afterwards ([`Plan::Alone`]) is the program's own call if that `SENDS`: as a tail call
+/// it is a jump, and the kernel returns to the program. write(2) takes longer than send(2).
 ///
 /// # Safety
 /// `data` and `len` as for send(2); `pass` is the program's own call.
@@ -245,8 +245,8 @@ unsafe fn one_buffer<const SENDS: bool>(
     pass: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
     if at.gathers() && flags & !QUIET == 0 && (1..=SMALL).contains(&len) {
-        // SAFETY: the program says that `len` bytes are there. Where they are not, the kernel
-        // would answer EFAULT; a fault here is in the manual's list of differences.
+        // SAFETY: the program says that `len` bytes are there. Where they are not, the kernel would answer EFAULT;
+        // a fault here is in the manual's list of differences.
         let bytes = unsafe { slice::from_raw_parts(data.cast::<u8>(), len) };
         if POSIX.gather_another(at.fd, bytes) {
             return len as ssize_t;
@@ -272,7 +272,7 @@ unsafe fn one_buffer<const SENDS: bool>(
     after(at, more, sent, pass)
 }
 
-/// A write of several buffers to a tracked socket.
+/// Writes several buffers to a tracked socket.
 ///
 /// # Safety
 /// `vectors` and `number` as for writev(2); `pass` is the program's own call.
@@ -289,8 +289,8 @@ unsafe fn many_buffers(
     let list: &[IoSlice<'_>] = if number == 0 {
         &[]
     } else {
-        // SAFETY: IoSlice is guaranteed to have the layout of iovec; the program says that
-        // `number` of them are there.
+        // SAFETY: IoSlice is guaranteed to have the layout of iovec; the program says that `number` of them are
+        // there.
         unsafe { slice::from_raw_parts(vectors.cast::<IoSlice<'_>>(), number) }
     };
     let total = list.iter().fold(0usize, |sum, part| sum.saturating_add(part.len()));
@@ -321,8 +321,8 @@ fn with_more(flags: c_int, more: bool) -> c_int {
     if more { flags | libc::MSG_MORE } else { flags }
 }
 
-/// Offers bytes to the socket's buffer. `Ok`: they are to be sent, with MSG_MORE if so said;
-/// `Err`: the call is over, with this result.
+/// Offers bytes to the socket's buffer. `Ok`: the caller must send them, with MSG_MORE if true; `Err`: the call is
+/// over, with this result.
 #[inline]
 fn gather(
     at: Socketed<'_>,
@@ -337,11 +337,11 @@ fn gather(
     }
 }
 
-/// A send of ours in the program's stead has returned.
+/// Handles the result of our send in place of the program's call.
 #[inline]
 fn after(at: Socketed<'_>, more: bool, sent: ssize_t, pass: impl FnOnce() -> ssize_t) -> ssize_t {
     if sent < 0 && linux::errno() == libc::ENOTSOCK {
-        // The descriptor was closed and reused behind our back.
+        // The descriptor was closed and reused without our knowing.
         POSIX.forget(at.fd);
         return pass();
     }

@@ -1,5 +1,5 @@
-//! accept(2) of the kernel's listener, which is behind each of the stack's: connections by loopback, or by devices
-//! that are not the stack's.
+//! accept(2) on the kernel's listener, which stands behind each listener of the stack: connections by loopback, or by
+//! devices that are not the stack's.
 
 use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
 
@@ -10,7 +10,7 @@ use uncork_sockets::Accepted;
 use super::outside::errno;
 use crate::raw::raw;
 
-/// accept4(2), which waits if the descriptor is a blocking one.
+/// Makes an accept4(2), which waits if the descriptor is a blocking one.
 pub(super) fn as_it_is(listener: RawFd, flags: c_int) -> Result<Accepted, Errno> {
     let mut name = [0_u8; size_of::<sockaddr_storage>()];
     let mut len = name.len() as socklen_t;
@@ -20,10 +20,10 @@ pub(super) fn as_it_is(listener: RawFd, flags: c_int) -> Result<Accepted, Errno>
     Ok(Accepted::Kernels { fd, peer: name.get(..len as usize).unwrap_or_default().to_vec() })
 }
 
-/// accept4(2) that does not wait, on a listener that is a blocking one. Between poll(2) and accept(2) another process
-/// that listens there may have taken the connection, and who then waits in the kernel's accept is deaf to the
-/// stack's. There is no flag of the call for that (io_uring has one): only O_NONBLOCK, which is everybody's who has the
-/// listener. So each of them has it for a moment, one at a time: by a lock that ends with its process, too.
+/// Makes an accept4(2) that does not wait, on a listener that may be a blocking one. Between poll(2) and accept(2)
+/// another listening process may have taken the connection, and one that then waits in the kernel's accept does not
+/// notice the stack's. The call has no flag for that (io_uring has one): only O_NONBLOCK, which all processes with the
+/// listener share. So each of them sets it for a moment, one at a time: by a lock that ends with its process, too.
 pub(super) fn at_once(listener: RawFd, flags: c_int) -> Result<Accepted, Errno> {
     let turn = Turn::begin(listener)?;
     let accepted = as_it_is(listener, flags);
@@ -31,17 +31,17 @@ pub(super) fn at_once(listener: RawFd, flags: c_int) -> Result<Accepted, Errno> 
     accepted
 }
 
-/// A listener does not wait while this lives.
+/// A listener is non-blocking while this lives.
 struct Turn {
     listener: RawFd,
-    /// Whether it is a blocking one otherwise; it may have become another behind our back.
+    /// Whether it is a blocking one otherwise; another process may have changed that meanwhile.
     blocks: bool,
 }
 
 impl Turn {
-    /// EBUSY if another process is at it.
+    /// EBUSY if another process has the lock.
     fn begin(listener: RawFd) -> Result<Self, Errno> {
-        // fcntl(2) has either. Where there can be no lock at all, it is done without.
+        // The errors of fcntl(2) for a lock that is taken. Where there can be no lock at all, it goes on without.
         if let Err(Errno::EAGAIN | Errno::EACCES) = lock(listener, libc::F_WRLCK) {
             return Err(Errno::EBUSY);
         }
@@ -62,7 +62,7 @@ impl Drop for Turn {
     }
 }
 
-/// Among processes: those of one have the lock of the stack.
+/// Locks between processes: the threads of one process have the stack's lock.
 fn lock(fd: RawFd, kind: c_int) -> Result<(), Errno> {
     let lock = libc::flock {
         l_type: kind as libc::c_short,
@@ -82,7 +82,7 @@ fn do_not_wait(fd: RawFd, not: bool) -> Result<(), Errno> {
     unsafe { raw!(SYS_ioctl, fd, request, &raw const not) }.map(drop).map_err(errno)
 }
 
-/// A connection that another process was to accept, as accept4(2) gives one.
+/// Returns a connection that another process was to accept, in the form of accept4(2).
 pub(super) fn passed(connection: OwnedFd, flags: c_int) -> (RawFd, Vec<u8>) {
     let fd = connection.as_raw_fd();
     let cloexec = if flags & libc::SOCK_CLOEXEC != 0 { libc::FD_CLOEXEC } else { 0 };

@@ -1,7 +1,7 @@
-//! Several descriptors, or processes, that have one socket since before the stack knew of it.
+//! Several descriptors, or processes, that have shared a socket since before the stack knew of it.
 //!
-//! Those of this process come along when it is connected or listens. Another process would see nothing of the stack's:
-//! what it may have, too, is connected by the kernel.
+//! The descriptors of this process come along when it is connected or listens. Another process would not see the stack's
+//! connection: what it may have, too, is connected by the kernel.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -13,32 +13,32 @@ use uncork_posix::socket::flag;
 use super::{SOCKETS, many, mark, outside, places};
 use crate::{POSIX, table};
 
-/// Why the kernel connects what another process may have.
+/// Reason why the kernel connects a socket that another process may have.
 pub(super) const ELSEWHERE: &str =
     "another process may have had it before it was connected (fork, exec, or over a Unix socket)";
 
-/// Why the kernel has what stdio reads and writes inside of libc.
+/// Reason why the kernel has a socket that stdio reads and writes inside libc.
 pub(crate) const STDIO: &str = "it is read and written by stdio (fdopen)";
 
-/// Whether another process may have a socket that is not connected.
+/// Returns whether another process may have a socket that is not connected.
 pub(super) fn is_elsewhere(fd: c_int) -> bool {
     POSIX.find(fd).is_some_and(|at| at.socket.is(flag::ELSEWHERE))
 }
 
-/// Whether one of these is standard input, output or error: nobody has to ask stdio for a stream on it.
+/// Returns whether one of these is standard input, output or error, on which stdio has a stream without being asked.
 pub(super) fn are_standard(fds: &[c_int]) -> bool {
     fds.iter().any(|fd| *fd <= libc::STDERR_FILENO)
 }
 
-/// Whether there is a stream of stdio's on a socket: by its descriptor, or by one of these others of it, as of
+/// Returns whether a stdio stream is open on a socket: by its descriptor, or by one of these others of it, as for
 /// `fdopen(dup(fd), "w")`.
 pub(super) fn has_stream(fd: c_int, others: &[c_int]) -> bool {
     let is_one = |fd: &c_int| POSIX.find(*fd).is_some_and(|at| at.socket.is(flag::STDIO));
     [fd].iter().chain(others).any(is_one)
 }
 
-/// The other descriptors that stand for the kernel's socket of this one. Only those are looked at that were duplicated,
-/// or are duplicates: hardly ever any.
+/// Returns the other descriptors of this one's kernel socket. Only those are looked at that were duplicated, or are
+/// duplicates: hardly ever any.
 pub(super) fn others(fd: c_int) -> Vec<c_int> {
     let is_copied = |fd: c_int| POSIX.find(fd).is_some_and(|at| at.socket.is(flag::SHARED));
     if !is_copied(fd) {
@@ -50,8 +50,8 @@ pub(super) fn others(fd: c_int) -> Vec<c_int> {
     others.filter(|&other| outside::inode(other) == Some(socket)).collect()
 }
 
-/// The kernel's socket behind these has become the stack's, where the first one stands for it: so do all. What sets they
-/// were entered into before comes along.
+/// Moves descriptors to the stack after the first one, `fd`, whose kernel socket they share. Memberships in epoll sets
+/// from before come along.
 pub(super) fn go_over(fd: c_int, others: &[c_int], call: Call) {
     for &other in others {
         let _ = SOCKETS.duplicated(fd, other);

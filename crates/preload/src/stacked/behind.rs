@@ -1,4 +1,4 @@
-//! What is behind a descriptor, as far as the kernel sees, and what comes there when its connection becomes the kernel's.
+//! The kernel socket behind a descriptor, and what takes its place when the connection becomes the kernel's.
 
 use core::sync::atomic::Ordering::Relaxed;
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
@@ -14,8 +14,8 @@ use super::outside::errno;
 use crate::POSIX;
 use crate::raw::raw;
 
-/// Options that mean something to the kernel alone, and that a program sets of a connection on the stack all the same. What is not
-/// among them the stack has, or the connection becomes the kernel's before it is set.
+/// Options that matter to the kernel alone, and that a program may still set on a connection on the stack. All others the stack
+/// has, or the connection becomes the kernel's before they are set.
 const OPTIONS: [(c_int, c_int); 9] = [
     (libc::SOL_SOCKET, libc::SO_REUSEPORT),
     (libc::SOL_SOCKET, SO_PREFER_BUSY_POLL),
@@ -34,34 +34,34 @@ const SO_PREFER_BUSY_POLL: c_int = 69;
 const SO_BUSY_POLL_BUDGET: c_int = 70;
 const SO_TXREHASH: c_int = 74;
 
-/// The option by which a socket of the kernel's that children have, too, says that its connection is on its way to the kernel. TCP
-/// knows nothing to do with it.
+/// The option by which a kernel socket that children have, too, says that its connection is on its way to the kernel. It has no
+/// effect on TCP.
 const BEGUN: c_int = libc::SO_BROADCAST;
 
-/// One part of so many of the numbers that descriptors may have is the program's, whatever is left to children.
+/// One part in so many of the descriptor numbers is kept for the program, however many are needed for children.
 const SHARE: u64 = 4;
 
-/// Puts a socket behind a descriptor, whose flag (FD_CLOEXEC) stays.
+/// Puts a socket behind a descriptor, whose FD_CLOEXEC flag stays.
 pub(super) fn put(fd: RawFd, socket: &OwnedFd) -> Result<(), Errno> {
     let flags = if closes_on_exec(fd) { libc::O_CLOEXEC } else { 0 };
     // SAFETY: no pointers.
     unsafe { raw!(SYS_dup3, socket.as_raw_fd(), fd, flags) }.map(drop).map_err(errno)
 }
 
-/// The number of the socket there, which its program may have been told.
+/// Returns the SO_COOKIE of the socket there, which the program may have read.
 pub(super) fn cookie_of(fd: RawFd) -> Option<u64> {
     let told = option_of(fd, libc::SOL_SOCKET, libc::SO_COOKIE, size_of::<u64>())?;
     Some(u64::from_ne_bytes(*told.first_chunk()?))
 }
 
-/// The program goes on reading that number.
+/// Makes the program go on reading that cookie.
 pub(super) fn keep_cookie(fd: RawFd, cookie: Option<u64>) {
     if let Some((at, cookie)) = POSIX.find(fd).zip(cookie) {
         at.socket.cookie.store(cookie, Relaxed);
     }
 }
 
-/// What the program has set of one socket counts for another.
+/// Copies the options that the program has set from one socket to another.
 pub(super) fn copy_options(from: RawFd, to: RawFd) {
     for (level, name) in OPTIONS {
         let Some(value) = option_of(from, level, name, size_of::<c_int>()) else { continue };
@@ -71,12 +71,12 @@ pub(super) fn copy_options(from: RawFd, to: RawFd) {
     }
 }
 
-/// Says whether the connection of a descriptor is on its way.
+/// Marks whether the connection of a descriptor is on its way to the kernel.
 pub(super) fn mark(fd: RawFd, has_begun: bool) {
     set(fd, libc::SOL_SOCKET, BEGUN, &c_int::from(has_begun).to_ne_bytes());
 }
 
-/// Whether it is.
+/// Returns whether that mark is set.
 pub(super) fn has_begun(fd: RawFd) -> bool {
     let told = option_of(fd, libc::SOL_SOCKET, BEGUN, size_of::<c_int>());
     told.is_some_and(|value| value.iter().any(|octet| *octet != 0))
@@ -87,7 +87,7 @@ fn set(fd: RawFd, level: c_int, name: c_int, value: &[u8]) {
     let _ = unsafe { raw!(SYS_setsockopt, fd, level, name, value.as_ptr(), value.len()) };
 }
 
-/// A place where children find a connection, unless there would be too few descriptors left for the program.
+/// Makes a mailbox where children find a connection, unless too few descriptors would be left for the program.
 pub(super) fn mailbox() -> Result<OwnedFd, Errno> {
     let made =
         mailbox::make().map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)))?;
@@ -100,7 +100,7 @@ pub(super) fn mailbox() -> Result<OwnedFd, Errno> {
     Ok(made)
 }
 
-/// How many descriptors the process may have (RLIMIT_NOFILE).
+/// Returns how many descriptors the process may have (RLIMIT_NOFILE).
 fn limit() -> Option<u64> {
     let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
     let nothing = core::ptr::null::<libc::rlimit64>();
@@ -109,19 +109,19 @@ fn limit() -> Option<u64> {
     Some(limit.rlim_cur)
 }
 
-/// In a child of fork: puts the connection there that its parent has left, if it has left one by now. None if it has not; false if
-/// it is lost.
+/// Puts the connection there that the parent has left, in a child of fork. None if the parent has not left it yet; false if it is
+/// lost.
 pub(super) fn take_left(fd: RawFd, from: RawFd) -> Option<bool> {
-    // SAFETY: it is the stack's, which keeps it as long as it has `fd`.
+    // SAFETY: the mailbox is the stack's, which keeps it as long as it has `fd`.
     let (_, left) = mailbox::look(unsafe { BorrowedFd::borrow_raw(from) })?;
     Some(left.is_some_and(|connection| put(fd, &connection).is_ok()))
 }
 
-/// In a child of vfork: the same of what was left for its descriptor. Others may be looking for theirs meanwhile.
+/// As [`take_left`], in a child of vfork, for its descriptor. Other children may be looking for theirs meanwhile.
 pub(super) fn take_own(fd: RawFd, from: RawFd) -> bool {
-    /// Of more children than ever are there at a time.
+    /// More than there are ever such children at a time.
     const MOST: usize = 64;
-    // SAFETY: it was made before this child was, and its parent's stack keeps it.
+    // SAFETY: the mailbox was made before this child was, and its parent's stack keeps it.
     let from = unsafe { BorrowedFd::borrow_raw(from) };
     for _ in 0..MOST {
         let Some((about, left)) = mailbox::take(from) else { return false };

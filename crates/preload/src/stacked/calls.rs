@@ -1,4 +1,4 @@
-//! Sockets come and go, and their options.
+//! Calls that open or close sockets, and their options.
 
 use std::net::SocketAddr;
 
@@ -21,10 +21,10 @@ use crate::raw::raw;
 use crate::shims::descriptors;
 use crate::{POSIX, linux, real, table};
 
-/// Why a socket is the kernel's of which the program has said so.
+/// Reason why a socket is the kernel's if the program has asked for that.
 pub(super) const ASKED_FOR: &str = "the program asks for a socket of the kernel's (SOCK_KERNEL)";
 
-/// What a listener passes on to its connections, or a socket to its own.
+/// Options that a listener passes on to its connections, or a socket to its own connection.
 pub(super) const OPTIONS: [(c_int, c_int, usize); 14] = [
     (libc::SOL_TCP, libc::TCP_NODELAY, 4),
     (libc::SOL_TCP, libc::TCP_CORK, 4),
@@ -42,10 +42,10 @@ pub(super) const OPTIONS: [(c_int, c_int, usize); 14] = [
     (libc::SOL_IPV6, libc::IPV6_TCLASS, 4),
 ];
 
-/// Connections that may wait to be accepted, at the most.
+/// Largest number of connections that may wait to be accepted.
 const MOST_WAIT: u32 = 65_535;
 
-/// An option of the kernel's descriptor.
+/// Returns an option of the kernel's socket.
 pub(super) fn option_of(fd: c_int, level: c_int, name: c_int, bytes: usize) -> Option<Vec<u8>> {
     let mut value = vec![0; bytes];
     let mut len = bytes as socklen_t;
@@ -57,9 +57,8 @@ pub(super) fn option_of(fd: c_int, level: c_int, name: c_int, bytes: usize) -> O
     Some(value)
 }
 
-/// What the program has set on the kernel's descriptor, and the host's settings have: all that differs from one that is new
-/// on a host as Linux makes it. TCP_NODELAY is
-/// what it has asked for, whatever we have made of it.
+/// Returns what the program has set on the kernel's socket, and what the host's settings have changed: all that differs from a
+/// new socket on a host with Linux's defaults. TCP_NODELAY is what the program asked for, whatever we have made of it.
 pub(super) fn asked_of(fd: c_int) -> Asked {
     let mut asked = Asked::default();
     let fresh = Asked::default();
@@ -93,7 +92,7 @@ pub(super) fn asked_of(fd: c_int) -> Asked {
     asked
 }
 
-/// The end that the kernel has bound a descriptor to, and whether it is of IPv6.
+/// Returns the address that the kernel has bound a descriptor to, and whether it is of IPv6.
 pub(super) fn local_of(fd: c_int) -> Option<(SocketAddr, bool)> {
     let mut bytes = [0_u8; size_of::<sockaddr_storage>()];
     let mut len = bytes.len() as socklen_t;
@@ -110,8 +109,8 @@ pub(super) fn is_non_blocking(fd: c_int) -> bool {
     flags.is_ok_and(|flags| flags as c_int & libc::O_NONBLOCK != 0)
 }
 
-/// What a program that was written for F-Stack's adapter adds to the type of a socket to choose whose it is
-/// (ff_adapter.h): the type without, and whether it is to be the kernel's. Without the stack the kernel refuses them.
+/// Evaluates the flags that a program written for F-Stack's adapter adds to a socket's type to choose its stack (ff_adapter.h):
+/// returns the type without them, and whether it must be the kernel's. Without the stack the kernel refuses them.
 pub(crate) fn wanted_stack(kind: c_int) -> (c_int, bool) {
     const SOCK_FSTACK: c_int = 0x0100_0000;
     const SOCK_KERNEL: c_int = 0x0200_0000;
@@ -122,12 +121,12 @@ pub(crate) fn wanted_stack(kind: c_int) -> (c_int, bool) {
     (kind & !(SOCK_KERNEL | SOCK_FSTACK), kernels)
 }
 
-/// Whether the program wants a socket to stay the kernel's.
+/// Returns whether the program wants a socket to stay on the kernel.
 pub(super) fn is_kernels(fd: c_int) -> bool {
     POSIX.find(fd).is_some_and(|at| at.socket.is(flag::KERNELS))
 }
 
-/// listen(2) has succeeded on the kernel's socket.
+/// Begins to listen on the stack, after listen(2) has succeeded on the kernel's socket.
 pub(crate) fn listens(fd: c_int) {
     if !is_on() {
         return;
@@ -157,14 +156,14 @@ pub(crate) fn listens(fd: c_int) {
     }
 }
 
-/// IPV6_V6ONLY, which binding to an address of IPv6 sets, too.
+/// Returns IPV6_V6ONLY, which binding to an IPv6 address sets, too.
 pub(super) fn is_v6_only(fd: c_int) -> bool {
     option_of(fd, libc::SOL_IPV6, libc::IPV6_V6ONLY, size_of::<c_int>())
         .is_none_or(|value| value.iter().any(|octet| *octet != 0))
 }
 
-/// A descriptor came from outside: at the start, of a server that is upgraded or started with its sockets (systemd),
-/// or over a Unix socket. One that listens already does so on the stack, too.
+/// Handles a descriptor that came from outside: at the start, of a server that is upgraded or started with its sockets
+/// (systemd), or over a Unix socket. One that listens already does so on the stack, too.
 pub(crate) fn inherited(fd: c_int) {
     if is_on() && POSIX.find(fd).is_some() && is_listening(fd) {
         if let Some((_, ipv6)) = local_of(fd) {
@@ -179,16 +178,16 @@ pub(super) fn is_listening(fd: c_int) -> bool {
         .is_some_and(|listens| listens.iter().any(|octet| *octet != 0))
 }
 
-/// What the kernel has made of the backlog that listen(2) was told of a socket: -1 is as many as there may be
-/// (net.core.somaxconn), php-fpm's.
+/// Returns what the kernel has made of the backlog of listen(2): -1, as php-fpm has it, is as many as there may be
+/// (net.core.somaxconn).
 fn backlog_of(fd: c_int) -> Option<u32> {
-    /// tcpi_sacked of a listener (tcp_get_info).
+    /// Offset of tcpi_sacked, which holds it for a listener (tcp_get_info).
     const BACKLOG_AT: usize = 28;
     let info = option_of(fd, libc::SOL_TCP, libc::TCP_INFO, size_of::<libc::tcp_info>())?;
     info.get(BACKLOG_AT..)?.first_chunk().map(|octets| u32::from_ne_bytes(*octets))
 }
 
-/// accept4(2) on a listener that is on the stack as well.
+/// Makes an accept4(2) on a listener that is on the stack as well.
 ///
 /// # Safety
 /// `peer` and `len` as for accept4(2).
@@ -221,7 +220,7 @@ pub(crate) unsafe fn accept(
         }
         Err(error) => return fail(error) as c_int,
     };
-    // SAFETY: as promised; who cannot be told of has come for nothing, as on the kernel (do_accept).
+    // SAFETY: as promised; a connection whose peer's name cannot be written is closed, as on the kernel (do_accept).
     unsafe {
         if !peer.is_null() && tell(&name, peer, len) != 0 {
             let error = linux::errno();
@@ -232,8 +231,8 @@ pub(crate) unsafe fn accept(
     fd
 }
 
-/// Waits at a listener of the kernel's whose accept(2) has said EAGAIN ([`uncork_sockets::Sockets::await_kernels`]). Whether it
-/// is to be called again; errno says why not.
+/// Waits at a kernel listener whose accept(2) has returned EAGAIN ([`uncork_sockets::Sockets::await_kernels`]). Returns whether
+/// to call it again; if not, errno says why.
 pub(crate) fn awaits(listener: c_int, begun: std::time::Instant) -> bool {
     let awaited = SOCKETS.await_kernels(listener, begun);
     if awaited != Ok(true) {
@@ -242,10 +241,10 @@ pub(crate) fn awaits(listener: c_int, begun: std::time::Instant) -> bool {
     awaited == Ok(true)
 }
 
-/// Writes a name where the program wants it, as much of it as there is room for.
+/// Writes an address where the program wants it, as much of it as there is room for.
 ///
 /// # Safety
-/// `into` has room for `*len` bytes, or one of both is nowhere.
+/// `into` has room for `*len` bytes, or one of them is an address where nothing can be.
 pub(super) unsafe fn tell(name: &[u8], into: *mut sockaddr, len: *mut socklen_t) -> c_int {
     // SAFETY: as promised.
     unsafe {
@@ -278,7 +277,7 @@ pub(crate) fn shutdown(fd: c_int, how: c_int) -> c_int {
     done(SOCKETS.shutdown(fd, how))
 }
 
-/// A descriptor is about to be closed, or replaced.
+/// Handles a descriptor that is about to be closed, or replaced.
 pub(crate) fn closing(fd: c_int) {
     if POSIX.is_vfork_child() {
         return;
@@ -301,27 +300,27 @@ pub(crate) fn closing(fd: c_int) {
     }
 }
 
-/// Whether a descriptor is closed when another program takes this one's place.
+/// Returns whether a descriptor is closed by exec.
 pub(super) fn closes_on_exec(fd: c_int) -> bool {
     // SAFETY: no pointers.
     let flags = unsafe { raw!(SYS_fcntl, fd, libc::F_GETFD) };
     flags.is_ok_and(|flags| flags as c_int & libc::FD_CLOEXEC != 0)
 }
 
-/// Whether the socket that stands for a connection is inherited by the program that a child of vfork becomes. It may
-/// have been closed there, and something else be in its place.
+/// Returns whether the socket that stands for a connection is inherited by the program that a child of vfork becomes. The child
+/// may have closed it, and something else may have its number.
 pub(super) fn is_inherited(fd: c_int) -> bool {
     !closes_on_exec(fd) && is_unconnected(fd)
 }
 
-/// Whether it is a socket of TCP without a connection.
+/// Returns whether it is a TCP socket without a connection.
 pub(super) fn is_unconnected(fd: c_int) -> bool {
     /// linux/tcp_states.h
     const TCP_CLOSE: u8 = 7;
     option_of(fd, libc::SOL_TCP, libc::TCP_INFO, 1).is_some_and(|info| info == [TCP_CLOSE])
 }
 
-/// From now on a descriptor is nothing that is known.
+/// Marks a descriptor as unknown.
 pub(super) fn forget(fd: c_int) {
     if let Some(byte) = table::state(fd) {
         byte.store(state::UNKNOWN, SeqCst);
@@ -329,7 +328,7 @@ pub(super) fn forget(fd: c_int) {
     places::is_new(fd);
 }
 
-/// All descriptors from `first` to `last` are about to be closed.
+/// Handles a range of descriptors, from `first` to `last`, that is about to be closed.
 pub(crate) fn closing_range(first: u32, last: u32) {
     if !is_on() {
         return;
@@ -340,7 +339,7 @@ pub(crate) fn closing_range(first: u32, last: u32) {
     }
 }
 
-/// `new` has become a duplicate of `old`, which is on the stack.
+/// Notes that `new` has become a duplicate of `old`, which is on the stack.
 pub(crate) fn duplicated(old: c_int, new: c_int) {
     if SOCKETS.duplicated(old, new).is_ok() {
         mark(new, state::STACK);
@@ -348,7 +347,7 @@ pub(crate) fn duplicated(old: c_int, new: c_int) {
     }
 }
 
-/// fcntl(2), as far as the socket is concerned. None: it is the descriptor's.
+/// Makes an fcntl(2), as far as it concerns the socket. None: it concerns the descriptor.
 pub(crate) fn control(fd: c_int, command: c_int, argument: usize) -> Option<c_int> {
     match command {
         libc::F_GETFL => {
@@ -370,7 +369,7 @@ pub(crate) fn control(fd: c_int, command: c_int, argument: usize) -> Option<c_in
     }
 }
 
-/// ioctl(2). None: it is the kernel's.
+/// Makes an ioctl(2). None: the kernel must make it.
 ///
 /// # Safety
 /// As for ioctl(2).
@@ -402,7 +401,7 @@ pub(crate) unsafe fn ask(fd: c_int, request: c_ulong, argument: usize) -> Option
     }
 }
 
-/// setsockopt(2). None: the kernel's descriptor is to be told, too, or alone.
+/// Makes a setsockopt(2). None: the kernel's socket must be told, too, or alone.
 ///
 /// # Safety
 /// As for setsockopt(2).
@@ -414,7 +413,7 @@ pub(crate) unsafe fn set_option(
     len: socklen_t,
 ) -> Option<c_int> {
     if faults::is_nowhere(value) || c_int::try_from(len).is_err() {
-        // The kernel says what is wrong with it.
+        // The kernel reports what is wrong with it.
         return None;
     }
     if chosen::is_of_listeners(level, name) && SOCKETS.is_listener(fd) {
@@ -429,10 +428,10 @@ pub(crate) unsafe fn set_option(
             None
         }
         Ok(false) if is_in_force(fd, level, name, bytes) => Some(0),
-        // All accepted connections share a socket of the kernel's until one has to be told something.
+        // All accepted connections share one kernel socket until an option must be set on one of them.
         Ok(false) => match SOCKETS.give_its_own(fd) {
             Ok(()) if chosen::is_for_the_stack(level, name, bytes) => None,
-            // Only the kernel knows what it means, if anybody does.
+            // Only the kernel knows what it means, if it is known at all.
             // SAFETY: as promised.
             Ok(()) => match unsafe { raw!(SYS_setsockopt, fd, level, name, value, len) } {
                 Err(error) if matches!(error.0, libc::ENOPROTOOPT | libc::ENOENT) => {
@@ -446,7 +445,7 @@ pub(crate) unsafe fn set_option(
                     None
                 }
             },
-            // There is no descriptor left for that.
+            // There is no descriptor left for a socket of its own.
             Err(_) if chosen::is_for_the_stack(level, name, bytes) => Some(0),
             Err(error) => Some(fail(error) as c_int),
         },
@@ -454,16 +453,16 @@ pub(crate) unsafe fn set_option(
     }
 }
 
-/// Whether an option has this value already. Programs give an accepted connection all that the listener has (Erlang's
-/// `inet` does), and most of that is what it was from the beginning.
+/// Returns whether an option has this value already. Programs set all options of the listener on an accepted connection
+/// (Erlang's `inet` does), and most of them have those values from the beginning.
 fn is_in_force(fd: c_int, level: c_int, name: c_int, value: &[u8]) -> bool {
     value.len() == size_of::<c_int>()
         && option_of(fd, level, name, value.len()).is_some_and(|told| told == value)
 }
 
-/// TCP_INFO of a listener: the kernel's, and what waits on the stack. None: it is no listener.
+/// Returns TCP_INFO of a listener: the kernel's, and what waits on the stack. None: it is not a listener.
 fn listener_info(fd: c_int) -> Option<Vec<u8>> {
-    /// More than a kernel has.
+    /// More than any kernel returns.
     const ROOM: usize = 512;
     let waiting = SOCKETS.waiting(fd)?;
     let mut told = option_of(fd, libc::SOL_TCP, libc::TCP_INFO, ROOM)?;
@@ -471,7 +470,7 @@ fn listener_info(fd: c_int) -> Option<Vec<u8>> {
     Some(told)
 }
 
-/// getsockopt(2). None: the kernel's descriptor answers.
+/// Makes a getsockopt(2). None: the kernel's socket answers.
 ///
 /// # Safety
 /// As for getsockopt(2).
@@ -484,12 +483,12 @@ pub(crate) unsafe fn option(
 ) -> Option<c_int> {
     // SAFETY: as promised.
     if faults::is_nowhere(len) || unsafe { c_int::try_from(*len) }.is_err() {
-        // Nothing is asked: the error of a socket is told once.
+        // Nothing is read from the stack: the error of a socket is reported once.
         let error = if faults::is_nowhere(len) { Errno::EFAULT } else { Errno::EINVAL };
         return Some(fail(error) as c_int);
     }
     if (level, name) == (libc::SOL_SOCKET, libc::SO_COOKIE) {
-        // The kernel's number of the socket behind it, which is the connection's alone from now on.
+        // The cookie of the kernel's socket behind it, which from now on is this connection's alone.
         return SOCKETS.give_its_own(fd).err().map(|error| fail(error) as c_int);
     }
     let answer = match SOCKETS.option(fd, level, name) {

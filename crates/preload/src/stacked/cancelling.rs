@@ -1,10 +1,10 @@
-//! Threads that are cancelled (pthread_cancel(3)): not in the middle of what is done here, which has locks, and calls
-//! functions of libc's on the way that are cancellation points (close(2), say); only where they sleep, and before a call begins, as
-//! on kernel sockets.
+//! Cancellation of threads (pthread_cancel(3)): never in the middle of the library's work, which holds locks, and calls libc
+//! functions that are cancellation points (such as close(2)); only where a thread sleeps, and before a call begins, as on kernel
+//! sockets.
 //!
-//! To say so costs two atomic operations for each call, a tenth of what a small one takes. So it is said in processes
-//! alone whose threads cancel each other, or say that they may be cancelled anywhere: who is in the middle of a call when the first
-//! one is, has not said it.
+//! Disabling cancellation costs two atomic operations for each call, a tenth of what a small one takes. So it is done only in
+//! processes whose threads cancel each other, or allow asynchronous cancellation: a thread that is in the middle of a call when
+//! the first one is cancelled has not done it.
 
 use core::cell::Cell;
 use core::sync::atomic::AtomicBool;
@@ -18,40 +18,40 @@ const PTHREAD_CANCEL_ENABLE: c_int = 0;
 const PTHREAD_CANCEL_DISABLE: c_int = 1;
 const PTHREAD_CANCEL_ASYNCHRONOUS: usize = 1;
 
-/// A thread of this process's has been cancelled, or is about to be.
+/// A thread of this process has been cancelled, or is about to be.
 static CANCELS: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// The calling thread is kept from it by us, and by nobody else.
+    /// Cancellation is disabled for the calling thread by us, and not by the program.
     static KEPT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// pthread_setcancelstate(3); gives what was so before.
+/// Makes a pthread_setcancelstate(3); returns the previous state.
 fn set(state: c_int) -> c_int {
     let mut before = PTHREAD_CANCEL_ENABLE;
-    // SAFETY: a place for a number, which lives as long as the call.
+    // SAFETY: room for a number, which lives as long as the call.
     unsafe { real::pthread_setcancelstate()(state, &raw mut before) };
     before
 }
 
-/// A thread is about to be cancelled.
+/// Prepares for the cancellation of a thread.
 pub(crate) fn before_cancel(_: [usize; 6]) {
-    // It is looked for here: who calls it may be in the middle of the allocator.
+    // They are looked up here: a later caller may be in the middle of the allocator.
     let _ = (real::pthread_setcancelstate(), real::pthread_testcancel());
     if !CANCELS.swap(true, SeqCst) && super::is_on() {
-        // Who was in there already did not know of it.
+        // A thread that was in the stack already has not disabled it.
         super::SOCKETS.wait_for_others();
     }
 }
 
-/// The calling thread says where it may be cancelled.
+/// Prepares for asynchronous cancellation of the calling thread.
 pub(crate) fn before_cancel_type(args: [usize; 6]) {
     if args[0] == PTHREAD_CANCEL_ASYNCHRONOUS {
         before_cancel(args);
     }
 }
 
-/// What libc does at the beginning of a call that may wait, whether it waits or not: who is to be cancelled is.
+/// Makes a cancellation point, as libc does at the beginning of a call that may wait, whether it waits or not.
 #[inline]
 pub(crate) fn point() {
     if CANCELS.load(Relaxed) {
@@ -61,11 +61,11 @@ pub(crate) fn point() {
 
 #[cold]
 fn point_now() {
-    // SAFETY: no arguments. Where locks of ours are held the thread is kept from it.
+    // SAFETY: no arguments. Where locks of ours are held, cancellation is disabled.
     unsafe { real::pthread_testcancel()() };
 }
 
-/// The calling thread is not cancelled from now on; whether that is new.
+/// Disables cancellation of the calling thread; returns whether it was enabled.
 #[inline]
 pub(super) fn keep() -> bool {
     CANCELS.load(Relaxed) && keep_now()
@@ -80,14 +80,14 @@ fn keep_now() -> bool {
     is_new
 }
 
-/// It may be again.
+/// Enables cancellation again.
 #[cold]
 pub(super) fn let_go() {
     KEPT.set(false);
     set(PTHREAD_CANCEL_ENABLE);
 }
 
-/// Does something in which it may be, if it may at all.
+/// Runs something with cancellation enabled, unless the program has disabled it.
 pub(super) fn exposed<T>(act: impl FnOnce() -> T) -> T {
     let was_kept = KEPT.get();
     if was_kept {

@@ -1,6 +1,6 @@
-//! What a program chooses by setsockopt(2) before there is a connection, or for those that are to come to a listener. Most the
-//! kernel's descriptor tells when it is asked; of some it tells a value whether somebody has chosen that or not, so
-//! it is noted who has; and of some only the kernel knows the meaning: such a socket stays its.
+//! What a program sets by setsockopt(2) before there is a connection, or on a listener for connections to come. Most of it can be
+//! read back from the kernel's socket; some options have a value whether the program has set them or not, so it is noted that it
+//! has; and of some only the kernel knows the meaning: such a socket stays the kernel's.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -16,8 +16,8 @@ use crate::raw::raw;
 /// TCP_CA_NAME_MAX.
 const NAME_BYTES: usize = 16;
 
-/// Options that are told with what the kernel's descriptor says of them: level, name, octets, and the bit that says that
-/// somebody has chosen it.
+/// Options that are passed on with the value that the kernel's socket has: level, name, octets, and the bit that says that the
+/// program has set it.
 const NOTED: [(c_int, c_int, usize, u32); 13] = [
     (libc::SOL_SOCKET, libc::SO_SNDBUF, 4, chosen::SEND_BUFFER),
     (libc::SOL_SOCKET, libc::SO_RCVBUF, 4, chosen::RECEIVE_BUFFER),
@@ -34,8 +34,8 @@ const NOTED: [(c_int, c_int, usize, u32); 13] = [
     (libc::SOL_IPV6, libc::IPV6_RECVERR, 4, chosen::HARD_ERRORS_V6),
 ];
 
-/// Those of listeners, which are told whoever has set them: it may have been another program (systemd), or the host's
-/// settings (net.ipv4.tcp_fastopen). None of them is read back from the library.
+/// Options of listeners, which are passed on whether or not the program has set them: another program may have (systemd), or the
+/// host's settings (net.ipv4.tcp_fastopen). None of them is read back from the library.
 const OF_LISTENERS: [(c_int, usize); 4] = [
     (libc::TCP_DEFER_ACCEPT, 4),
     (libc::TCP_FASTOPEN, 4),
@@ -43,7 +43,7 @@ const OF_LISTENERS: [(c_int, usize); 4] = [
     (TCP_FASTOPEN_KEY, FAST_OPEN_KEY_BYTES),
 ];
 
-/// Options of which only the kernel knows the meaning, as far as they can be read back: level, name, octets at the most.
+/// Options of which only the kernel knows the meaning, as far as they can be read back: level, name, most octets.
 const KERNELS: [(c_int, c_int, usize); 19] = [
     (libc::SOL_SOCKET, libc::SO_BINDTODEVICE, libc::IFNAMSIZ),
     (libc::SOL_SOCKET, libc::SO_MARK, 4),
@@ -69,7 +69,7 @@ const KERNELS: [(c_int, c_int, usize); 19] = [
 /// Two keys (TCP_FASTOPEN_KEY_MAX).
 const FAST_OPEN_KEY_BYTES: usize = 32;
 
-/// linux/in.h, linux/in6.h, asm-generic/socket.h, linux/tcp.h: those that libc does not have.
+/// Constants that libc does not have: linux/in.h, linux/in6.h, asm-generic/socket.h, linux/tcp.h.
 const IP_LOCAL_PORT_RANGE: c_int = 51;
 const IPV6_FREEBIND: c_int = 78;
 const IPV6_MINHOPCOUNT: c_int = 73;
@@ -79,8 +79,8 @@ const SO_TXREHASH: c_int = 74;
 const TCP_FASTOPEN_KEY: c_int = 33;
 const TCP_FASTOPEN_NO_COOKIE: c_int = 34;
 
-/// Whether an option changes nothing that a peer or the program could miss on the stack: it is about names and ports, which are the
-/// kernel's to give, or a hint how to be quicker.
+/// Returns whether an option changes nothing that a peer or the program could miss on the stack: it concerns addresses and ports,
+/// which the kernel assigns, or is a performance hint.
 fn is_harmless(level: c_int, name: c_int) -> bool {
     match level {
         libc::SOL_SOCKET => matches!(
@@ -104,7 +104,7 @@ fn is_harmless(level: c_int, name: c_int) -> bool {
     }
 }
 
-/// Whether the stack has this one.
+/// Returns whether the stack implements this option.
 fn is_known(level: c_int, name: c_int, value: &[u8]) -> bool {
     if (level, name) == (libc::SOL_TCP, libc::TCP_CONGESTION) {
         let meaning = Asked::default().set(level, name, value);
@@ -116,17 +116,17 @@ fn is_known(level: c_int, name: c_int, value: &[u8]) -> bool {
     told.chain(noted).chain(listeners).any(|known| known == (level, name))
 }
 
-/// Whether that is how an option is unless somebody sets it: off.
+/// Returns whether the value is off, as an option is unless a program sets it.
 fn is_off(level: c_int, value: &[u8]) -> bool {
     matches!(level, libc::SOL_SOCKET | libc::SOL_TCP) && value.iter().all(|octet| *octet == 0)
 }
 
-/// Whether the stack knows what an option means, or nothing is lost if it does not.
+/// Returns whether the stack knows what an option means, or nothing is lost if it does not.
 pub(super) fn is_for_the_stack(level: c_int, name: c_int, value: &[u8]) -> bool {
     is_harmless(level, name) || is_known(level, name, value) || is_off(level, value)
 }
 
-/// The kernel has accepted an option of a socket that is not on the stack.
+/// Notes an option that the kernel has accepted on a socket that is not on the stack.
 ///
 /// # Safety
 /// As for setsockopt(2).
@@ -158,7 +158,7 @@ pub(crate) unsafe fn was_set(
     }
 }
 
-/// A socket has come from outside, with what was set of it there: all that differs from a new one.
+/// Notes what was set on a socket that has come from outside: all that differs from a new one.
 pub(super) fn was_set_elsewhere(fd: c_int, ipv6: bool) {
     let (Some(at), Ok(fresh)) = (POSIX.find(fd), outside::spare(ipv6)) else { return };
     let set = |(level, name, bytes): (c_int, c_int, usize)| {
@@ -172,7 +172,7 @@ pub(super) fn was_set_elsewhere(fd: c_int, ipv6: bool) {
     }
     for option in KERNELS {
         let (level, name, _) = option;
-        // It follows from the type of service, too (`__ip_sock_set_tos`).
+        // The priority also follows from the type of service (`__ip_sock_set_tos`).
         let is_of_tos = (level, name) == (libc::SOL_SOCKET, libc::SO_PRIORITY)
             && set((libc::SOL_IP, libc::IP_TOS, 4)).is_some();
         if !is_of_tos && set(option).is_some_and(|value| !is_for_the_stack(level, name, &value)) {
@@ -185,18 +185,18 @@ fn pack(level: c_int, name: c_int) -> u32 {
     (level.cast_unsigned() & 0xffff) << 16 | name.cast_unsigned() & 0xffff
 }
 
-/// Why a socket is the kernel's for what was chosen of it.
+/// Returns why a socket is the kernel's because of an option.
 pub(super) fn why_kernels(fd: c_int) -> Option<String> {
     let option = POSIX.find(fd)?.socket.kernels_option.load(Relaxed);
     (option != 0).then(|| why(option >> 16, option & 0xffff))
 }
 
-/// The same of one option.
+/// Returns the reason for one option.
 pub(super) fn why(level: u32, name: u32) -> String {
     format!("only the kernel knows an option that it has set: {level}, {name}")
 }
 
-/// A socket that could not be connected is as it was: what its program has set of it counts the next time, too, but for what
+/// Restores the notes on a socket that could not be connected: what its program has set counts the next time, too, except what
 /// the kernel forgets then (tcp_disconnect).
 pub(super) fn returned(fd: c_int, settings: &[Setting]) {
     let Some(at) = POSIX.find(fd) else { return };
@@ -206,7 +206,7 @@ pub(super) fn returned(fd: c_int, settings: &[Setting]) {
             continue;
         }
         let is_set = settings.iter().any(|(other, its, _)| (*other, *its) == (level, name));
-        // Of handshakes the kernel's descriptor has kept what was set.
+        // The kernel's socket has kept what was set for handshakes.
         let is_kept = bit & OF_HANDSHAKES != 0
             && option_of(fd, level, name, bytes)
                 .is_some_and(|value| value.iter().any(|octet| *octet != 0));
@@ -215,13 +215,13 @@ pub(super) fn returned(fd: c_int, settings: &[Setting]) {
     at.socket.chosen.fetch_or(bits, Relaxed);
 }
 
-/// Those of which nothing is left behind a connection that could not be made.
+/// Options that are forgotten when a connection could not be made.
 const FORGOTTEN: u32 = chosen::MAX_SEGMENT | chosen::QUICK_ACK;
 
-/// Those that count before there is a connection only.
+/// Options that count only before there is a connection.
 const OF_HANDSHAKES: u32 = chosen::DEFER_ACCEPT | chosen::FAST_OPEN | chosen::NO_COOKIE;
 
-/// Tells what holds for a listener, beside that.
+/// Passes on the options of a listener, in addition to those of [`tell`].
 pub(super) fn tell_of_listener(fd: c_int, asked: &mut Asked) {
     for (name, bytes) in OF_LISTENERS {
         let value = option_of(fd, libc::SOL_TCP, name, bytes);
@@ -231,7 +231,7 @@ pub(super) fn tell_of_listener(fd: c_int, asked: &mut Asked) {
     }
 }
 
-/// Sets an option of a listener's handshakes: the kernel says whether it may be, and what it has become.
+/// Sets an option for a listener's handshakes: the kernel says whether it is allowed, and what its value becomes.
 pub(super) fn set_of_listener(
     fd: c_int,
     name: c_int,
@@ -244,18 +244,18 @@ pub(super) fn set_of_listener(
     }
     let known = OF_LISTENERS.iter().find(|(other, _)| *other == name);
     if let Some(value) = known.and_then(|(_, bytes)| option_of(fd, libc::SOL_TCP, name, *bytes)) {
-        // It may have been closed meanwhile.
+        // The listener may have been closed meanwhile.
         let _ = super::SOCKETS.set_option(fd, libc::SOL_TCP, name, &value);
     }
     0
 }
 
-/// Whether an option counts for a listener's handshakes.
+/// Returns whether an option counts for a listener's handshakes.
 pub(super) fn is_of_listeners(level: c_int, name: c_int) -> bool {
     level == libc::SOL_TCP && OF_LISTENERS.iter().any(|(other, _)| *other == name)
 }
 
-/// Tells what was chosen.
+/// Passes on the noted options.
 pub(super) fn tell(fd: c_int, asked: &mut Asked) {
     let Some(bits) = POSIX.find(fd).map(|at| at.socket.chosen.load(Relaxed)) else { return };
     for (level, name, bytes, bit) in NOTED {
@@ -266,7 +266,7 @@ pub(super) fn tell(fd: c_int, asked: &mut Asked) {
         if matches!(bit, chosen::SEND_BUFFER | chosen::RECEIVE_BUFFER)
             && let Some(doubled) = value.first_chunk::<4>()
         {
-            // The kernel tells twice what it was told (socket(7)).
+            // The kernel returns twice what was set (socket(7)).
             value = (u32::from_ne_bytes(*doubled) / 2).to_ne_bytes().to_vec();
         }
         let _ = asked.set(level, name, &value);

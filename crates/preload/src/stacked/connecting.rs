@@ -1,4 +1,4 @@
-//! connect(2), and the ends that connections are opened from: reserved, or what bind(2) has given.
+//! connect(2), and the local ends of connections: reserved, or assigned by bind(2).
 
 use core::slice;
 use std::net::{IpAddr, SocketAddr};
@@ -19,8 +19,8 @@ use super::{
 use crate::raw::raw;
 use crate::{POSIX, real};
 
-/// connect(2) on a socket of the kernel's: on the stack, if the way there leads over one of its devices.
-/// None: it is the kernel's.
+/// Connects a kernel socket on the stack, if the route to the peer leads over one of its devices. None: the kernel must connect
+/// it.
 ///
 /// # Safety
 /// As for connect(2).
@@ -34,15 +34,15 @@ pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> 
     // SAFETY: as promised.
     match unsafe { begin(fd, (to, len), Opening::Connect) }? {
         Err(error) => Some(fail(error) as c_int),
-        // To the program it is open (TCP_FASTOPEN_CONNECT).
+        // To the program it is connected (TCP_FASTOPEN_CONNECT).
         Ok((Begun::Deferred, _)) => Some(0),
         Ok((Begun::Leaves, true)) => Some(done(finish_connect(fd))),
         Ok((Begun::Leaves, false)) => Some(fail(Errno::EINPROGRESS) as c_int),
     }
 }
 
-/// sendto(2) and its kin with MSG_FASTOPEN, on a socket of the kernel's that is not connected: a connection on the stack is
-/// opened with the data, which the caller sends then. None: the call is the kernel's, or says what errno says.
+/// Opens a connection on the stack for sendto(2) and the like with MSG_FASTOPEN, on a kernel socket that is not connected; the
+/// caller then sends the data. None: the kernel must make the call.
 ///
 /// # Safety
 /// As for connect(2).
@@ -58,7 +58,7 @@ pub(crate) unsafe fn open_fast(
     POSIX.before_wait(Call::Connect);
     handlers::begin();
     if !SOCKETS.may_open_fast() {
-        // The kernel's to refuse.
+        // The kernel refuses it.
         return None;
     }
     // SAFETY: as promised.
@@ -71,7 +71,7 @@ pub(crate) unsafe fn open_fast(
     }))
 }
 
-/// The same of sendmsg(2).
+/// As [`open_fast`], for sendmsg(2).
 ///
 /// # Safety
 /// As for the call.
@@ -96,7 +96,7 @@ enum Opening {
     Fast,
 }
 
-/// connect(2) of a socket that is on the stack.
+/// Makes a connect(2) of a socket that is on the stack.
 ///
 /// # Safety
 /// As for connect(2).
@@ -116,8 +116,8 @@ unsafe fn connect_again(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int
     }))
 }
 
-/// Begins a connection on the stack, if the way to there leads over one of its devices, and says whether its socket waits. None:
-/// it is the kernel's.
+/// Begins a connection on the stack, if the route to the peer leads over one of its devices, and returns whether the call waits.
+/// None: the kernel must make it.
 ///
 /// # Safety
 /// As for connect(2).
@@ -159,7 +159,7 @@ unsafe fn begin(
     let family = if ipv6 { libc::AF_INET6 } else { libc::AF_INET };
     // SAFETY: as promised.
     if unsafe { family_of(to, len) } != Ok(family) {
-        // An address of another family is the kernel's to refuse.
+        // The kernel refuses an address of another family.
         return None;
     }
     if matches!(remote.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local()) {
@@ -169,10 +169,10 @@ unsafe fn begin(
         Ok(source) => source,
         Err(why) => return kernels(&why),
     };
-    // As the program has made it: before it is bound.
+    // Read as the program has set it, before the socket is bound.
     let v6_only = ipv6 && is_v6_only(fd);
     if v6_only && remote.is_ipv4() {
-        // The kernel's to refuse.
+        // The kernel refuses it.
         return None;
     }
     let reserved = || SOCKETS.reserved_end((fd, namespace_of(fd)?), source, remote);
@@ -182,7 +182,7 @@ unsafe fn begin(
         return kernels("the kernel does not reserve a port for it");
     };
     if bound.port() != 0 && SOCKETS.is_between(local, remote) {
-        // Nor would the kernel's SYN be answered: what comes at these ends is the other one's.
+        // A SYN of the kernel's would not be answered either: segments between these ends belong to the other connection.
         return Some(Err(Errno::EADDRNOTAVAIL));
     }
     let non_blocking = is_non_blocking(fd);
@@ -198,7 +198,7 @@ unsafe fn begin(
     Some(Ok((begun, !non_blocking)))
 }
 
-/// The family of a name, if it is one that the kernel reads.
+/// Returns the family of an address, if it is one that the kernel reads.
 ///
 /// # Safety
 /// As for connect(2).
@@ -213,7 +213,7 @@ unsafe fn family_of(name: *const sockaddr, len: socklen_t) -> Result<c_int, Errn
     }
 }
 
-/// connect(2) to nobody: a connection is dissolved, a listener listens no more.
+/// Disconnects (connect(2) with AF_UNSPEC): a connection is dissolved, a listener stops listening.
 ///
 /// # Safety
 /// As for connect(2).
@@ -231,7 +231,7 @@ unsafe fn disconnect(fd: c_int, nobody: *const sockaddr, len: socklen_t) -> c_in
     result
 }
 
-/// Waits for a connection, or asks how it went. After one that could not be made another may be tried.
+/// Waits for a connection, or returns its result. After one that failed another one may be tried.
 fn finish_connect(fd: c_int) -> Result<(), Errno> {
     let result = SOCKETS.finish_connect(fd);
     let failed = result.is_err_and(errno::is_failed_connect);
@@ -241,7 +241,7 @@ fn finish_connect(fd: c_int) -> Result<(), Errno> {
     result
 }
 
-/// The number of a socket's network namespace.
+/// Returns the cookie of a socket's network namespace.
 fn namespace_of(fd: c_int) -> Option<u64> {
     /// asm-generic/socket.h, since Linux 5.14.
     const SO_NETNS_COOKIE: c_int = 71;
@@ -249,7 +249,7 @@ fn namespace_of(fd: c_int) -> Option<u64> {
     Some(u64::from_ne_bytes(*value.first_chunk()?))
 }
 
-/// Whether others may bind to the port, too, with the same option: to the kernel's own socket they can.
+/// Returns whether other sockets with the same option may bind to the port, too: to that of the kernel's socket they can.
 fn shares_ports(fd: c_int) -> bool {
     [libc::SO_REUSEADDR, libc::SO_REUSEPORT].into_iter().any(|option| {
         option_of(fd, libc::SOL_SOCKET, option, size_of::<c_int>())
@@ -257,17 +257,17 @@ fn shares_ports(fd: c_int) -> bool {
     })
 }
 
-/// linux/in.h, since Linux 6.3: both ends of the range that a port is to be from, or 0.
+/// linux/in.h, since Linux 6.3: both ends of the range that a port must be from, or 0.
 const IP_LOCAL_PORT_RANGE: c_int = 51;
 
-/// The range that the program wants a port from, if it does.
+/// Returns the range that the program wants a port from, if any.
 fn port_range(fd: c_int) -> Option<Vec<u8>> {
-    // A kernel that does not know it has none.
+    // A kernel that does not know the option has no range.
     option_of(fd, libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, size_of::<u32>())
         .filter(|range| range.iter().any(|octet| *octet != 0))
 }
 
-/// The end that a descriptor is bound to, or is by this: the kernel reserves the port.
+/// Returns the end that a descriptor is bound to, or becomes bound to here: the kernel reserves the port.
 fn bound_end(
     fd: c_int,
     (source, remote): (IpAddr, SocketAddr),
@@ -276,22 +276,22 @@ fn bound_end(
 ) -> Option<SocketAddr> {
     let from = |port| bind(fd, SocketAddr::new(source, port), bound, ipv6);
     let port = free_port(fd, (source, remote), bound, ipv6);
-    // Somebody else may have taken that by now.
+    // Another socket may have taken that port by now.
     from(port).or_else(|| from(bound.port()))
 }
 
-/// The port to connect from, or 0 for any that the kernel likes.
+/// Returns the port to connect from, or 0 for any that the kernel chooses.
 ///
-/// When a connection is closed its port is the kernel's to give away, and in TIME-WAIT the stack still has it: the same
-/// ends once more it would refuse. On kernel sockets another port is taken, too. A socket can be bound once only, so one
-/// that is for nothing else asks for a port.
+/// When a connection is closed, the kernel may assign its port again, but in TIME-WAIT the stack still has it, and would refuse
+/// the same ends once more. On kernel sockets another port is taken, too. A socket can be bound only once, so a port is found by
+/// a socket that is used for nothing else.
 fn free_port(
     fd: c_int,
     (source, remote): (IpAddr, SocketAddr),
     bound: SocketAddr,
     ipv6: bool,
 ) -> u16 {
-    /// Where so many ports in a row are taken, nearly all are.
+    /// If so many ports in a row are taken, nearly all are.
     const TRIES: usize = 16;
     if bound.port() != 0 || !SOCKETS.has_opened() {
         return bound.port();
@@ -302,7 +302,7 @@ fn free_port(
         let asks = super::outside::new_socket(ipv6).ok()?.into_raw_fd();
         if let Some(range) = &range {
             let (at, len) = (range.as_ptr(), range.len());
-            // SAFETY: as long as that; without it any port is tried.
+            // SAFETY: `at` has `len` octets; if this fails, any port is tried.
             let _ = unsafe {
                 raw!(SYS_setsockopt, asks, libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, at, len)
             };
@@ -316,8 +316,7 @@ fn free_port(
     given.map_or(0, |local| local.port())
 }
 
-/// Whether bind(2), which has said that the port is taken, may say something else now: it was a connection's of this
-/// program's.
+/// Returns whether bind(2), which has reported that the port is in use, may succeed now: a connection of this program had it.
 ///
 /// # Safety
 /// As for bind(2).
@@ -330,7 +329,7 @@ pub(crate) unsafe fn gives_back(to: *const sockaddr, len: socklen_t) -> bool {
     name::read(bytes).is_ok_and(|end| SOCKETS.gives_back(end.port()))
 }
 
-/// bind(2) of a connection, which has an end already: what the kernel says of the address comes before that.
+/// Makes a bind(2) of a connection, which is bound already: errors of the address come before that one.
 ///
 /// # Safety
 /// As for bind(2).
@@ -343,26 +342,26 @@ pub(crate) unsafe fn bind_again(fd: c_int, to: *const sockaddr, len: socklen_t) 
     let Ok(another) = super::outside::new_socket(ipv6) else {
         return fail(Errno::EINVAL) as c_int;
     };
-    // SAFETY: as promised, and it is not longer than there is room.
+    // SAFETY: as promised, and the address is not longer than the buffer.
     unsafe { core::ptr::copy_nonoverlapping(to.cast(), name.as_mut_ptr(), len as usize) };
-    // No port: that may be another one's, who is not to be told of here.
+    // Without a port: that may be another socket's, which must not be reported here.
     name[2..4].fill(0);
-    // SAFETY: a name of this length, and a socket that nobody else has.
+    // SAFETY: an address of this length, and a socket that nobody else has.
     let bound = unsafe { raw!(SYS_bind, another.as_raw_fd(), name.as_ptr(), len) };
     match bound {
-        // Of IPv6 it says nothing of the address then (__inet6_bind).
+        // For IPv6 the kernel does not check the address then (__inet6_bind).
         Err(error) if error.0 != libc::EADDRNOTAVAIL || !ipv6 => crate::raw::fail(error) as c_int,
         _ => fail(Errno::EINVAL) as c_int,
     }
 }
 
-/// Binds a descriptor, unless it is bound, and gives the end that it is bound to.
+/// Binds a descriptor, unless it is bound, and returns the end that it is bound to.
 fn bind(fd: c_int, to: SocketAddr, bound: SocketAddr, ipv6: bool) -> Option<SocketAddr> {
     if bound.port() != 0 {
         return Some(to);
     }
     let name = name::octets(to, ipv6);
-    // SAFETY: a name of this length.
+    // SAFETY: an address of this length.
     unsafe { raw!(SYS_bind, fd, name.as_ptr(), name.len()) }.ok()?;
     local_of(fd).map(|(local, _)| local)
 }

@@ -1,7 +1,7 @@
-//! Members of sets that were told (EPOLLONESHOT) and whose connection became the kernel's before they were armed again.
+//! Members of epoll sets that have reported (EPOLLONESHOT), and whose connection became the kernel's while disarmed.
 //!
-//! The kernel arms what is entered, for errors at least (`do_epoll_ctl`): a second thread would be told of a connection that the
-//! first one still has. So these are entered only when the program arms them.
+//! The kernel arms what is added, for errors at least (`do_epoll_ctl`): a second thread could be told of a connection that the
+//! first one is still working on. So these are added only when the program arms them.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -11,16 +11,16 @@ use libc::{c_int, epoll_event};
 use super::outside::inode;
 use crate::real;
 
-/// More are entered at once.
+/// Number of such members; further ones are added at once.
 const MOST: usize = 256;
 const FREE: u64 = 0;
-/// Its key is about to be written.
+/// The place is taken, and its key is about to be written.
 const TAKEN: u64 = u64::MAX;
 
 struct Disarmed {
-    /// Set and descriptor; [`FREE`] without.
+    /// Set and descriptor; [`FREE`] if none.
     key: AtomicU64,
-    /// Of the socket: the number may be another's when it is looked for.
+    /// Inode of the socket: the number may be another socket's by the time of the lookup.
     inode: AtomicU64,
 }
 
@@ -31,7 +31,7 @@ fn key(set: c_int, fd: c_int) -> u64 {
     (u64::from(set.cast_unsigned()) << 32) | (u64::from(fd.cast_unsigned()) + 1)
 }
 
-/// Whether this one, which is no member by now, is one again when it is armed.
+/// Notes a descriptor that is no longer a member, to be added when it is armed; returns whether there was room.
 pub(super) fn note(set: c_int, fd: c_int) -> bool {
     let Some(inode) = inode(fd) else { return false };
     let taken =
@@ -43,7 +43,7 @@ pub(super) fn note(set: c_int, fd: c_int) -> bool {
     taken.is_some()
 }
 
-/// Makes a call anew that the kernel has answered with ENOENT, if the member is one of these. None if not.
+/// Repeats a call that the kernel has answered with ENOENT, if the member is one of these. None if it is not.
 ///
 /// # Safety
 /// As for epoll_ctl(2).

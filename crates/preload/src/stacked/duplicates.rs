@@ -1,7 +1,7 @@
-//! Sets of epoll(7) that have several descriptors.
+//! Epoll sets that have several descriptors.
 //!
-//! A duplicate is the same set (tokio enters all its sockets by one descriptor, and waits by another). The stack knows a set
-//! by a number: that of the descriptor which was duplicated, and when that is closed before the others, one of theirs.
+//! A duplicate is the same set (tokio adds all its sockets by one descriptor, and waits by another). The stack knows a set by
+//! a number: that of the descriptor which was duplicated, and when that is closed before the others, one of theirs.
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicI32};
@@ -12,8 +12,8 @@ use uncork_posix::kernel::state;
 use super::{SOCKETS, calls, has_set, is_on, mark, outside, state_of};
 use crate::table::{self, DESCRIPTORS};
 
-/// By descriptor: one more than the number by which the stack knows the set; zero for its own, and [`HAS_OTHERS`] for its own
-/// where it was duplicated.
+/// For each descriptor, one more than the number by which the stack knows the set; zero if that is its own number, and
+/// [`HAS_OTHERS`] if it is its own and it was duplicated.
 static KNOWN_BY: [AtomicI32; DESCRIPTORS] = [const { AtomicI32::new(0) }; DESCRIPTORS];
 const HAS_OTHERS: i32 = -1;
 /// Whether any set was ever duplicated.
@@ -23,7 +23,7 @@ fn known_by(fd: c_int) -> Option<&'static AtomicI32> {
     KNOWN_BY.get(usize::try_from(fd).ok()?)
 }
 
-/// The number by which the stack knows a set.
+/// Returns the number by which the stack knows a set.
 #[inline]
 pub(crate) fn number_of(set: c_int) -> c_int {
     if !ARE_SOME.load(Relaxed) {
@@ -35,7 +35,7 @@ pub(crate) fn number_of(set: c_int) -> c_int {
         .unwrap_or(set)
 }
 
-/// `new` has become a duplicate of `old`, which is no socket of the stack's.
+/// Notes that `new` has become a duplicate of `old`, which is not a socket on the stack.
 pub(crate) fn is_like(new: c_int, old: c_int) {
     if !is_on() || state_of(old) == Some(state::TCP) {
         return;
@@ -51,7 +51,7 @@ pub(crate) fn is_like(new: c_int, old: c_int) {
     }
 }
 
-/// That these are closed is seen.
+/// Gives sets a state byte, so that the shims see when they are closed.
 fn are_known(sets: [c_int; 2]) {
     for set in sets {
         if let Some(byte) = table::state(set) {
@@ -61,7 +61,7 @@ fn are_known(sets: [c_int; 2]) {
     }
 }
 
-/// A descriptor is about to be closed. A set that has others goes on under one of their numbers.
+/// Handles a descriptor that is about to be closed. A set that has others goes on under the number of one of them.
 pub(super) fn closing(fd: c_int) {
     if !ARE_SOME.load(Relaxed) {
         return;

@@ -1,5 +1,5 @@
-//! Addresses of the program's at which it cannot have anything: EFAULT, as the kernel says, and not a fault of the
-//! process. Those are known that cost one comparison to know; what else is bad is found by the octets that are copied.
+//! Addresses of the program at which nothing can be: EFAULT, as from the kernel, instead of a fault of the process.
+//! Only those are found that one comparison finds; other bad addresses fault when octets are copied.
 
 use std::io::IoSliceMut;
 
@@ -8,24 +8,24 @@ use nix::errno::Errno;
 
 use super::SOCKETS;
 
-/// Nobody can have the first page, unless the administrator says so (vm.mmap_min_addr).
+/// No process can map the first page, unless the administrator allows it (vm.mmap_min_addr).
 const FIRST_PAGE_BYTES: isize = 4096;
-/// More than this one call does not move (MAX_RW_COUNT).
+/// The most that one call moves (MAX_RW_COUNT).
 const MOST_BYTES: usize = 0x7fff_f000;
 
-/// Whether nobody has anything there: the kernel's half is below zero, and so is whatever an error was taken for.
+/// Returns whether nothing can be there: the kernel's half is below zero, and so are error codes.
 #[inline]
 pub(crate) fn is_nowhere<T>(at: *const T) -> bool {
     (at as isize) < FIRST_PAGE_BYTES
 }
 
-/// The same of what may be left out.
+/// As [`is_nowhere`], for a pointer that may be null.
 #[inline]
 pub(crate) fn is_bad<T>(at: *const T) -> bool {
     is_nowhere(at) && !at.is_null()
 }
 
-/// Whether so many octets end in the kernel's half, as those of a length that is an error's -1 do.
+/// Returns whether so many octets end in the kernel's half, as with a length that is the -1 of an error.
 #[inline]
 pub(super) fn ends_nowhere<T>(at: *const T, length: usize) -> bool {
     (at as usize).saturating_add(length) > isize::MAX.cast_unsigned()
@@ -41,13 +41,13 @@ pub(super) enum Refused {
 }
 
 impl Refused {
-    /// What reading there gives.
+    /// Returns the result of reading to there.
     #[cold]
     pub(super) fn read(self, fd: c_int, flags: c_int) -> Result<usize, Errno> {
         if let Self::AtOnce(error) = self {
             return Err(error);
         }
-        // What there is stays there.
+        // What there is to read stays unread.
         let look = flags & !libc::MSG_WAITALL | libc::MSG_PEEK;
         match SOCKETS.receive(fd, &mut [IoSliceMut::new(&mut [0])], look) {
             Ok(1..) => Err(Errno::EFAULT),
@@ -55,7 +55,7 @@ impl Refused {
         }
     }
 
-    /// What writing from there gives.
+    /// Returns the result of writing from there.
     #[cold]
     pub(super) fn write(self, fd: c_int, flags: c_int) -> Result<usize, Errno> {
         if let Self::AtOnce(error) = self {
@@ -66,7 +66,7 @@ impl Refused {
     }
 }
 
-/// How many octets of `length` at `at` are to be used: all that one call moves.
+/// Returns how many octets of `length` at `at` can be used: no more than one call moves.
 #[inline]
 pub(super) fn usable<T>(at: *const T, length: usize) -> Result<usize, Refused> {
     if is_nowhere(at) || length > MOST_BYTES {
@@ -78,7 +78,7 @@ pub(super) fn usable<T>(at: *const T, length: usize) -> Result<usize, Refused> {
 #[cold]
 fn usable_after_all(at: isize, length: usize) -> Result<usize, Refused> {
     match (at, length) {
-        // The kernel's own half it does not even look at.
+        // The kernel does not even look at its own half.
         (..0, _) => Err(Refused::AtOnce(Errno::EFAULT)),
         (_, 0) => Ok(0),
         (..FIRST_PAGE_BYTES, _) => Err(Refused::WhenUsed),

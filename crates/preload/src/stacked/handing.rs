@@ -13,13 +13,13 @@ use super::{SOCKETS, behind, calls, chosen, disarmed, is_on, places, state_of};
 use crate::POSIX;
 use crate::raw::raw;
 
-/// How long a child waits for its parent to let a connection go, at most, and how often it looks. One that has begun to is
-/// waited for as long as it may wait itself, and a little longer.
+/// How long a child waits for its parent to give up a connection, at most, and how often it looks. If the parent has begun
+/// to, the child waits for as long as the parent may wait itself, and a little longer.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PATIENCE_BEGUN: Duration = PATIENCE.saturating_mul(uncork_guardian::INSISTENCE + 1);
 const BETWEEN_LOOKS: Duration = Duration::from_micros(20);
 
-/// Makes the connection of a descriptor the kernel's, and says why.
+/// Makes the connection of a descriptor the kernel's, and records why.
 pub(super) fn hand_over(fd: c_int, why: &str) -> Result<(), Errno> {
     SOCKETS.hand_over(fd, why)
 }
@@ -29,7 +29,7 @@ pub(super) fn answer_children() {
     SOCKETS.answer_children();
 }
 
-/// Sets options of a socket of the kernel's, as the program has set them.
+/// Sets options on a kernel socket, as the program has set them.
 pub(super) fn set_all(fd: c_int, settings: &[Setting]) {
     for (level, name, value) in settings {
         // SAFETY: a value of the length given.
@@ -37,11 +37,11 @@ pub(super) fn set_all(fd: c_int, settings: &[Setting]) {
     }
 }
 
-/// The kernel's socket is what the program has made of the stack's; from now on its calls go there.
+/// Completes a hand-over: the kernel's socket gets the state of the stack's, and from now on the program's calls go there.
 pub(super) fn settle(handed: &HandedOver) {
     let HandedOver { fds, non_blocking, options, watches, why, cookie } = handed;
     let Some(&fd) = fds.first() else { return };
-    // A number that was closed, while duplicates live, may be somebody else's by now.
+    // A number that was closed, while duplicates live, may belong to something else by now.
     let watches = || watches.iter().filter(|watched| fds.contains(&watched.fd));
     set_all(fd, options);
     // SAFETY: a flag.
@@ -51,7 +51,7 @@ pub(super) fn settle(handed: &HandedOver) {
     }
     for watched in watches() {
         let Watched { set, fd, event } = watched;
-        // The kernel's own are deaf then, to errors as well.
+        // A disarmed member reports nothing, not even errors; one that is added would.
         if watched.is_disarmed() && disarmed::note(*set, *fd) {
             continue;
         }
@@ -67,7 +67,7 @@ pub(super) fn settle(handed: &HandedOver) {
                 behind::keep_cookie(fd, *cookie);
                 places::kernels(fd, why);
             }
-            // It was nobody else's when it was connected.
+            // No other process had it when it was connected.
             None => {
                 POSIX.returned(fd);
                 chosen::returned(fd, options);
@@ -76,13 +76,12 @@ pub(super) fn settle(handed: &HandedOver) {
         }
     }
     for Watched { set, fd, .. } in watches() {
-        // One that is connected again takes its membership along.
+        // A socket that is connected again takes its membership along.
         POSIX.watched(*set, *fd);
     }
 }
 
-/// Makes a connection the kernel's, if the descriptor is one of the stack's, before something that only the
-/// kernel can do.
+/// Makes a connection the kernel's, if the descriptor is on the stack, before something that only the kernel can do.
 pub(crate) fn hand_over_if_ours(fd: c_int, why: &str) {
     if super::has(fd) && is_on() && !SOCKETS.is_listener(fd) {
         let _ = hand_over(fd, why);
@@ -90,8 +89,8 @@ pub(crate) fn hand_over_if_ours(fd: c_int, why: &str) {
     claim_if_parents(fd);
 }
 
-/// A descriptor is about to be duplicated. In a child that is how another program gets a connection (inetd's way), and the
-/// duplicate would stand for nothing: so the connection becomes the kernel's.
+/// Prepares for the duplication of a descriptor. In a child that is how another program gets a connection (as from inetd),
+/// and the duplicate would stand for nothing: so the connection becomes the kernel's.
 pub(crate) fn duplicating(fd: c_int) {
     match state_of(fd) {
         Some(state::STACK_OF_PARENT) if super::is_vfork_child() || is_on() => claim(fd),
@@ -103,8 +102,8 @@ pub(crate) fn duplicating(fd: c_int) {
     }
 }
 
-/// In a child of vfork: has its parent, where all is known and nothing was closed, make connections the kernel's. One that
-/// it does not is its alone, as before.
+/// Asks the parent of a vfork child, where all is known and nothing was closed, to make connections the kernel's. One that
+/// it does not hand over stays its own, as before.
 pub(super) fn give_by_keeper(fds: &[c_int]) {
     const WHY: &str = "a program that was started has it, too (vfork)";
     let asked: Vec<_> =
@@ -118,14 +117,14 @@ pub(super) fn give_by_keeper(fds: &[c_int]) {
         pause();
     }
     for fd in asked {
-        // The keeper has put it behind its own descriptor only, of which this one is a copy.
+        // The keeper has put it behind the parent's descriptor only, of which this one is a copy.
         if let Some(mailbox) = SOCKETS.vfork_mailbox(fd) {
             behind::take_own(fd, mailbox);
         }
     }
 }
 
-/// Has the parent make a connection that this process inherited the kernel's.
+/// Asks the parent to make a connection that this process inherited the kernel's.
 #[inline]
 pub(crate) fn claim_if_parents(fd: c_int) {
     if state_of(fd) == Some(state::STACK_OF_PARENT) && is_on() {
@@ -139,7 +138,7 @@ fn claim(fd: c_int) {
     let take = || mailbox.and_then(|mailbox| behind::take_left(fd, mailbox)).is_some();
     let asked = SOCKETS.claim(fd);
     let begin = crate::linux::now();
-    // Who cannot be asked any more may have left it before.
+    // A parent that can no longer be asked may have left it before.
     while !take() && asked.is_ok() {
         let patience = if behind::has_begun(fd) { PATIENCE_BEGUN } else { PATIENCE };
         if crate::linux::now().since(begin) >= patience {
@@ -154,7 +153,7 @@ fn claim(fd: c_int) {
     places::kernels(fd, "it was on the stack of the process that this one was forked from");
 }
 
-/// Lets another thread or process get on.
+/// Lets another thread or process run.
 fn pause() {
     let pause = crate::linux::timespec(BETWEEN_LOOKS);
     // SAFETY: a time that lives as long as the call.

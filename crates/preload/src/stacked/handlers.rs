@@ -1,13 +1,13 @@
 //! Signal handlers that interrupt the stack.
 //!
-//! A handler may call whatever is async-signal-safe, read and write among it, or jump away and never come
-//! back. On top of the stack's lock neither could end well. So the program's handlers are called by one of ours:
-//! if it finds that it has interrupted the stack, it blocks the signal, sends it to this thread again, and
-//! the thread unblocks it when it leaves the stack, microseconds later. It also knows which handler has run, and so
-//! whether a blocking call goes on (SA_RESTART).
+//! A handler may call anything that is async-signal-safe, read and write included, or jump away and never come back.
+//! If it has interrupted a thread that holds the stack's lock, neither can work. So the program's handlers are called
+//! by one of ours: if that finds that it has interrupted the stack, it blocks the signal, sends it to this thread
+//! again, and the thread unblocks it when it leaves the stack, microseconds later. It also records which handler has
+//! run, and so whether a blocking call goes on (SA_RESTART).
 //!
-//! A signal that ends the process by default has a handler of ours, too, as the kernel would not know that there is
-//! something to be sent: peers would be reset. The program sees the default where it asks.
+//! A signal that ends the process by default has a handler of ours, too, as the kernel would not know that something
+//! is still to be sent: peers would be reset. The program sees the default action when it asks.
 
 use core::cell::Cell;
 use core::mem::MaybeUninit;
@@ -21,10 +21,10 @@ use libc::{c_int, c_void, siginfo_t, ucontext_t};
 use crate::raw::raw;
 use crate::{linux, real};
 
-/// Signals that there are, and one more: they begin with 1.
+/// Number of signals, and one more: they begin with 1.
 const SIGNALS: usize = 65;
 
-/// Signals that are sent to end a process which has no handler for them. Behind faults nothing is to be saved.
+/// Signals that are sent to end a process which has no handler for them. After faults there is nothing to be saved.
 const ENDING: [c_int; 8] = [
     libc::SIGHUP,
     libc::SIGINT,
@@ -37,23 +37,23 @@ const ENDING: [c_int; 8] = [
 ];
 /// How long an interrupted thread waits for the end: longer than it takes where peers are not slow.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// Longer than that no end takes.
+/// No end takes longer than this.
 const OVERDUE: Duration = Duration::from_secs(2);
 
 /// The program's handler of each signal, and the flags with which it was installed.
 static HANDLERS: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
 static FLAGS: [AtomicI32; SIGNALS] = [const { AtomicI32::new(0) }; SIGNALS];
-/// Signals that siginterrupt(3) was told of, a bit each: their handlers end calls.
+/// Signals that siginterrupt(3) was called for, a bit each: their handlers end calls.
 static ENDS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// Signals that this thread has put off, a bit each.
+    /// Signals that this thread has deferred, a bit each.
     static PUT_OFF: Cell<u64> = const { Cell::new(0) };
     /// A handler has run.
     static RAN: Cell<bool> = const { Cell::new(false) };
     /// A handler has run that ends blocking calls.
     static ENDED: Cell<bool> = const { Cell::new(false) };
-    /// What wakes this thread, which is about to sleep.
+    /// The descriptor that wakes this thread, which is about to sleep.
     static BELL: Cell<Option<RawFd>> = const { Cell::new(None) };
 }
 
@@ -61,15 +61,15 @@ fn bit(signal: c_int) -> u64 {
     u32::try_from(signal - 1).ok().and_then(|shift| 1_u64.checked_shl(shift)).unwrap_or(0)
 }
 
-/// What a fault of this very thread raises: to put it off would be to fault again.
+/// Returns whether a fault of this very thread raised the signal: if it were deferred, the fault would repeat.
 fn is_fault(signal: c_int, info: *const siginfo_t) -> bool {
     let faults =
         [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
-    // SAFETY: the kernel gives it to every handler with SA_SIGINFO.
+    // SAFETY: the kernel passes it to every handler with SA_SIGINFO.
     faults.contains(&signal) && unsafe { (*info).si_code } > 0
 }
 
-/// sigaction(2) of a program on the stack.
+/// Makes a sigaction(2) of a program on the stack.
 ///
 /// # Safety
 /// As for the call.
@@ -93,14 +93,14 @@ pub(crate) unsafe fn sigaction(
         {
             let mut copy = *action;
             let ours = handle as *const () as usize;
-            // Who was told of ours, as by the system call itself, gives it back.
+            // A program that was told of ours, as by the system call itself, may install it again.
             if copy.sa_sigaction != ours {
-                // Known before the first signal can come.
+                // Stored before the first signal can come.
                 FLAGS[at].store(copy.sa_flags, Relaxed);
                 HANDLERS[at].store(copy.sa_sigaction, Release);
             }
             if copy.sa_sigaction == libc::SIG_DFL {
-                // It needs no stack of the program's, and who goes on behind it has not been interrupted.
+                // It does not need the program's stack, and a call that goes on after it was not interrupted.
                 copy.sa_flags |= libc::SA_ONSTACK | libc::SA_RESTART;
             }
             copy.sa_sigaction = ours;
@@ -120,7 +120,7 @@ pub(crate) unsafe fn sigaction(
     }
 }
 
-/// signal(3) of a program on the stack, with these flags.
+/// Makes a signal(3) of a program on the stack, with these flags.
 ///
 /// # Safety
 /// As for the call.
@@ -140,7 +140,7 @@ pub(crate) unsafe fn signal(signal: c_int, handler: usize, flags: c_int) -> usiz
     }
 }
 
-/// siginterrupt(3) has succeeded: whether the signal ends calls from now on.
+/// Notes what siginterrupt(3) has set: whether the signal ends calls from now on.
 pub(crate) fn ends_calls_by(signal: c_int, ends: bool) {
     let Some(flags) = usize::try_from(signal).ok().and_then(|at| FLAGS.get(at)) else { return };
     if ends {
@@ -152,12 +152,12 @@ pub(crate) fn ends_calls_by(signal: c_int, ends: bool) {
     }
 }
 
-/// What signal(3) installs a handler with.
+/// Returns the flags with which signal(3) installs a handler.
 pub(crate) fn usual_flags(signal: c_int) -> c_int {
     if ENDS.load(Relaxed) & bit(signal) == 0 { libc::SA_RESTART } else { 0 }
 }
 
-/// The program's handler of a signal, SIG_ERR if there can be none.
+/// Returns the program's handler of a signal, SIG_ERR if there can be none.
 pub(crate) fn handler_of(signal: c_int) -> usize {
     // SAFETY: an all-zero sigaction is valid, and lives as long as the call.
     unsafe {
@@ -167,10 +167,10 @@ pub(crate) fn handler_of(signal: c_int) -> usize {
     }
 }
 
-/// What the kernel calls for every signal that has a handler.
+/// The handler that the kernel calls for every signal that has one.
 unsafe extern "C-unwind" fn handle(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     if uncork_sockets::is_inside() && !is_fault(signal, info) {
-        // SAFETY: what the kernel has given us.
+        // SAFETY: what the kernel has passed to us.
         unsafe { put_off(signal, info, context.cast()) };
         return;
     }
@@ -185,7 +185,7 @@ unsafe extern "C-unwind" fn handle(signal: c_int, info: *mut siginfo_t, context:
     super::SOCKETS.handler_runs();
     if let Some(bell) = BELL.get() {
         let once = 1_u64;
-        // SAFETY: eight bytes that live as long as the call. What was in errno is the program's.
+        // SAFETY: eight bytes that live as long as the call. It leaves the program's errno alone.
         let _ = unsafe { raw!(SYS_write, bell, &raw const once, 8) };
     }
     if flags & libc::SA_RESETHAND != 0 {
@@ -198,7 +198,7 @@ unsafe extern "C-unwind" fn handle(signal: c_int, info: *mut siginfo_t, context:
     if flags & libc::SA_NODEFER != 0 {
         unblock(bit(signal));
     }
-    // SAFETY: the program's own handler, of the kind that it has said it is.
+    // SAFETY: the program's own handler, of the kind that its flags say.
     unsafe {
         if flags & libc::SA_SIGINFO != 0 {
             let handler: extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void) =
@@ -209,12 +209,12 @@ unsafe extern "C-unwind" fn handle(signal: c_int, info: *mut siginfo_t, context:
             handler(signal);
         }
     }
-    // Again, as the handler may have made calls of its own.
+    // Once more, as the handler may have made calls of its own.
     has_run(ends);
 }
 
-/// Stands in for the default of those signals that end the process, where nobody else does already. Before the program
-/// has a second thread. Not in the first process of its namespace, which no signal ends by default (kill(2)).
+/// Installs our handler for those ending signals whose action is the default. Called before the program has a second
+/// thread. Not in the first process of its namespace, which no signal ends by default (kill(2)).
 pub(super) fn stand_in() {
     if is_init() {
         return;
@@ -237,14 +237,14 @@ fn is_init() -> bool {
     unsafe { raw!(SYS_getpid) == Ok(1) }
 }
 
-/// What the kernel would have done at once, behind what it cannot do. Returns if the process ends later.
+/// Ends the process as the kernel would have done at once, after what the kernel cannot do. Returns if it ends later.
 fn end_by(signal: c_int) {
     if is_init() {
         return;
     }
     let all = u64::MAX;
-    // No handler of the program's comes on top of this: it could want the stack, where the program comes in no more.
-    // What is blocked before is so again when the handler returns.
+    // No handler of the program interrupts this: it could want the stack, which the program does not enter any more.
+    // The mask from before is restored when the handler returns.
     // SAFETY: a set of eight bytes.
     let _ = unsafe { raw!(SYS_rt_sigprocmask, libc::SIG_BLOCK, &raw const all, 0, 8) };
     let ends = super::ON.load(Relaxed) && !super::POSIX.is_other_process();
@@ -254,7 +254,7 @@ fn end_by(signal: c_int) {
     end_process(signal);
 }
 
-/// Whether a signal has come so long ago that something is amiss: who sends another one wants the end.
+/// Returns whether the first signal came so long ago that something is wrong: another one then ends the process.
 fn is_overdue() -> bool {
     static FIRST: AtomicU64 = AtomicU64::new(0);
     let now = linux::now().0;
@@ -262,7 +262,7 @@ fn is_overdue() -> bool {
     now.saturating_sub(first) > u64::try_from(OVERDUE.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Waits for a keeper, for a while: if it needs what this thread has locked, that has to go on.
+/// Waits for a keeper, for a while: if that needs what this thread has locked, this thread has to go on.
 fn is_ended_in_time() -> bool {
     let errno = linux::errno();
     let pause = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
@@ -279,7 +279,7 @@ fn is_ended_in_time() -> bool {
     false
 }
 
-/// The kernel's default comes into force again, and with it the end of the process.
+/// Restores the kernel's default action, which ends the process.
 pub(super) fn end_process(signal: c_int) {
     // SAFETY: an all-zero sigaction is the default; the rest has no pointers.
     unsafe {
@@ -289,7 +289,7 @@ pub(super) fn end_process(signal: c_int) {
             let _ = raw!(SYS_tgkill, process, thread, signal);
         }
         unblock(bit(signal));
-        // It is over but for what nobody has thought of.
+        // The process has ended by now, unless something unforeseen prevents that.
         let _ = raw!(SYS_exit_group, 128 + signal);
     }
 }
@@ -299,16 +299,16 @@ fn has_run(ends: bool) {
     ENDED.set(ENDED.get() || ends);
 }
 
-/// Has the signal come again when the thread has left the stack.
+/// Defers a signal until the thread has left the stack, when it comes again.
 ///
 /// # Safety
-/// `info` and `context` are what the kernel has given to the handler.
+/// `info` and `context` are what the kernel has passed to the handler.
 unsafe fn put_off(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) {
     let bit = bit(signal);
     // SAFETY: as promised; the mask is a set of eight bytes, the first of glibc's.
     unsafe {
         let _ = raw!(SYS_rt_sigprocmask, libc::SIG_BLOCK, &raw const bit, 0, 8);
-        // What is in force again when the handler returns.
+        // The mask that is restored when the handler returns.
         *(&raw mut (*context).uc_sigmask).cast::<u64>() |= bit;
         PUT_OFF.set(PUT_OFF.get() | bit);
         uncork_sockets::note_interruption();
@@ -322,7 +322,7 @@ fn unblock(set: u64) {
     let _ = unsafe { raw!(SYS_rt_sigprocmask, libc::SIG_UNBLOCK, &raw const set, 0, 8) };
 }
 
-/// The thread has left the stack: what was put off comes now.
+/// Lets deferred signals come, as the thread has left the stack.
 pub(super) fn let_come() {
     let set = PUT_OFF.replace(0);
     if set != 0 {
@@ -330,26 +330,26 @@ pub(super) fn let_come() {
     }
 }
 
-/// The program makes a call that may wait: what handlers have run before does not count. Not only when it
-/// waits, or what has come in the call until then would be heard of behind the next thing that ends the wait.
+/// Begins a call that may wait: handlers that have run before do not count. Called not only when the call waits, or a
+/// signal that comes earlier in the call would be noticed only after the next event that ends the wait.
 #[inline]
 pub(crate) fn begin() {
     RAN.set(false);
     ENDED.set(false);
 }
 
-/// Whether one has run since.
+/// Returns whether a handler has run since [`begin`].
 pub(super) fn was_interrupted() -> bool {
     RAN.get()
 }
 
-/// Between the last look at [`was_interrupted`] and the sleep a handler may run: then this wakes the thread.
+/// Sets what wakes the thread if a handler runs between the last look at [`was_interrupted`] and the sleep.
 pub(super) fn wake_by(bell: Option<RawFd>) {
     BELL.set(bell);
 }
 
-/// Whether a handler has run since that ends blocking calls on sockets; any does, if the call has a time limit
-/// (signal(7)).
+/// Returns whether a handler has run since [`begin`] that ends blocking calls on sockets; any does, if the call has a
+/// time limit (signal(7)).
 pub(super) fn ends_calls(limited: bool) -> bool {
     limited || ENDED.get()
 }

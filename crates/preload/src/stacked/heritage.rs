@@ -1,7 +1,7 @@
-//! What makes a program one of ours is in its environment: LD_PRELOAD and the variables of `uncork run`. Servers empty
+//! The environment that makes a program use the library: LD_PRELOAD and the variables of `uncork run`. Servers clear
 //! theirs, for themselves or for the programs that they start (Postfix, Dovecot, `systemd-socket-activate`). So it is
-//! remembered as it was at the start; and a program that gets a listener of the stack's gets these variables, too:
-//! without the library it would wait for ever for those who come to the stack. Other programs have the environment
+//! remembered as it was at the start, and a program that inherits a listener on the stack gets these variables, too:
+//! without the library it would wait for ever for connections that come to the stack. Other programs have the environment
 //! that they are given.
 
 use core::cell::{Cell, RefCell};
@@ -20,13 +20,13 @@ use crate::jump::Registers;
 use crate::{POSIX, start};
 
 const PRELOAD: &str = "LD_PRELOAD";
-/// What the variables of `uncork run` begin with.
+/// The prefix of the variables of `uncork run`.
 const OURS: &str = "UNCORK_";
 
-/// An environment as execve(2) has it: pointers to strings, and a null pointer behind the last.
+/// An environment as execve(2) takes it: pointers to strings, and a null pointer after the last.
 type Environment = *const *const c_char;
 
-/// What the environment said at the start.
+/// The environment at the start.
 struct Heritage {
     /// The path of this library, if it was preloaded by its name.
     own_path: Option<CString>,
@@ -36,7 +36,7 @@ struct Heritage {
 
 static HERITAGE: OnceLock<Heritage> = OnceLock::new();
 
-/// An environment that was made, for as long as the program that gets it is being started.
+/// An environment that was made, kept for as long as the program that gets it is being started.
 #[derive(Default)]
 struct Made {
     entries: Vec<*const c_char>,
@@ -46,11 +46,11 @@ struct Made {
 thread_local! {
     /// Whether a listener was duplicated for the program that this thread is about to start.
     static GIVES_DUPLICATE: Cell<bool> = const { Cell::new(false) };
-    /// What the program is started with that this thread, or its child of vfork(2), starts in its memory.
+    /// The environment of the program that this thread, or its child of vfork(2), starts in its memory.
     static MADE: RefCell<Made> = RefCell::default();
 }
 
-/// The environment is as `uncork run` has made it, if it has.
+/// Remembers the environment that `uncork run` has made, if it has.
 pub(super) fn remember() {
     if std::env::var_os(VARIABLE).is_some() {
         HERITAGE.get_or_init(|| Heritage { own_path: preloaded(), variables: variables() });
@@ -64,7 +64,7 @@ fn preloaded() -> Option<CString> {
     (is_listed && path.to_bytes().starts_with(b"/")).then(|| path.to_owned())
 }
 
-/// The loader splits the list at these (ld.so(8)).
+/// Splits the list as the loader does (ld.so(8)).
 fn entries(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     list.split(|octet| matches!(octet, b' ' | b':'))
 }
@@ -77,7 +77,7 @@ fn variables() -> Vec<CString> {
     .collect()
 }
 
-/// The value that a variable of ours had at the start.
+/// Returns the value that a variable of ours had at the start.
 pub(super) fn value_of(name: &str) -> Option<&'static str> {
     let all = &HERITAGE.get()?.variables;
     let value =
@@ -85,39 +85,39 @@ pub(super) fn value_of(name: &str) -> Option<&'static str> {
     all.iter().find_map(value)
 }
 
-/// A descriptor is duplicated for a program that is about to be started: by a child of vfork(2), or by posix_spawn(3).
+/// Notes that a descriptor is duplicated for a program about to be started: by a child of vfork(2), or by posix_spawn(3).
 pub(crate) fn gives_duplicate(fd: c_int) {
     if SOCKETS.is_listener(fd) {
         GIVES_DUPLICATE.set(true);
     }
 }
 
-/// Whether the program that is about to be started gets a listener of the stack's.
+/// Returns whether the program that is about to be started inherits a listener on the stack.
 pub(crate) fn gives_listener() -> bool {
     let is_ours = is_vfork_child() || is_on() && !POSIX.is_other_process();
     let is_given = |fd: c_int| !closes_on_exec(fd) && is_listening(fd);
     is_ours && (GIVES_DUPLICATE.take() || SOCKETS.listeners().into_iter().any(is_given))
 }
 
-/// posix_spawn(3): a program is started with the environment that is this argument of the call.
+/// Completes the environment, which is this argument of a posix_spawn(3).
 pub(crate) fn add_to_spawn(call: &mut Registers, position: usize) {
     add_at(call, position, till_next);
 }
 
-/// This process becomes a program with the environment that is this argument of the call.
+/// Completes the environment, which is this argument of an exec.
 pub(crate) fn add_to_exec(call: &mut Registers, position: usize) {
     add_at(call, position, till_exec);
 }
 
 fn add_at(call: &mut Registers, position: usize, keep: fn(Made) -> Environment) {
     let argument = call.argument(position);
-    // SAFETY: the program's own environment, for which it has called a function that reads it.
+    // SAFETY: the program's own environment, passed to a function that reads it.
     if let Some(made) = unsafe { completed(*argument as Environment) } {
         *argument = keep(made) as usize;
     }
 }
 
-/// The same of an environment that follows the program's arguments (execle(3)).
+/// As [`add_to_exec`], for an environment that follows the program's arguments (execle(3)).
 pub(crate) fn add_behind_arguments(call: &mut Registers) {
     let end = (1..).find(|&position| *call.argument(position) == 0);
     if let Some(end) = end {
@@ -125,8 +125,8 @@ pub(crate) fn add_behind_arguments(call: &mut Registers) {
     }
 }
 
-/// The same of this process's own environment, for a function that has none as its argument (execv(3)). Whether the one
-/// that takes it there is to be called instead.
+/// As [`add_to_exec`], for this process's own environment and a function that has none as its argument (execv(3)).
+/// Returns whether the function that takes it there must be called instead.
 pub(crate) fn add_as_argument(call: &mut Registers, position: usize) -> bool {
     // SAFETY: the program is about to have it read.
     let made = unsafe { completed(environ) };
@@ -137,8 +137,8 @@ pub(crate) fn add_as_argument(call: &mut Registers, position: usize) -> bool {
     is_made
 }
 
-/// The same for a function whose arguments have no end that is known (execl(3)). A child of vfork(2) has its environment
-/// in its parent's memory, and leaves it as it is.
+/// As [`add_to_exec`], for a function whose arguments have no known end (execl(3)). A child of vfork(2) shares `environ`
+/// with its parent, and leaves it as it is.
 pub(crate) fn add_to_own() {
     if is_vfork_child() {
         return;
@@ -155,17 +155,17 @@ unsafe extern "C" {
     static mut environ: Environment;
 }
 
-/// An environment with what makes a program one of ours, if something of that is not in this one.
+/// Returns an environment with the variables that are remembered, if some of them are missing in this one.
 ///
 /// # Safety
-/// An environment, or null, which the kernel takes for an empty one.
+/// The caller passes an environment, or null, which the kernel takes for an empty one.
 unsafe fn completed(given: Environment) -> Option<Made> {
     let heritage = HERITAGE.get()?;
     if is_bad(given) {
-        // The kernel says so.
+        // The kernel reports that.
         return None;
     }
-    // SAFETY: up to the caller.
+    // SAFETY: as promised by the caller.
     let given = unsafe { strings_of(given) };
     let lacking: Vec<_> =
         heritage.variables.iter().filter(|one| !has_variable(&given, name_of(one))).collect();
@@ -174,7 +174,7 @@ unsafe fn completed(given: Environment) -> Option<Made> {
         return None;
     }
     let mut made = Made::default();
-    // Of two entries of a name the first counts for some, the last for others.
+    // If a name has two entries, some programs use the first, others the last.
     let is_kept = |one: &&&CStr| preload.is_none() || name_of(one) != PRELOAD.as_bytes();
     made.entries.extend(given.iter().filter(is_kept).map(|one| one.as_ptr()));
     made.entries.extend(lacking.iter().map(|one| one.as_ptr()));
@@ -186,15 +186,15 @@ unsafe fn completed(given: Environment) -> Option<Made> {
     Some(made)
 }
 
-/// What a thread starts in this process's memory is started, at the latest, when it starts the next.
+/// Keeps the environment until this thread starts another program: by then the previous one has started.
 fn till_next(made: Made) -> Environment {
     let entries = made.entries.as_ptr();
     MADE.set(made);
     entries
 }
 
-/// A process that becomes another program needs to give nothing back; and a child of fork(2) is not to ask for locks that
-/// another thread of its parent's may have had.
+/// Keeps the environment until exec, after which nothing has to be freed; a child of fork(2) must not ask for locks that
+/// another thread of its parent may have held.
 fn till_exec(made: Made) -> Environment {
     if is_vfork_child() {
         return till_next(made);
@@ -205,11 +205,11 @@ fn till_exec(made: Made) -> Environment {
 }
 
 /// # Safety
-/// Pointers to strings, and a null pointer behind the last; or null.
+/// The caller passes pointers to strings, and a null pointer after the last; or null.
 unsafe fn strings_of<'a>(given: Environment) -> Vec<&'a CStr> {
     let mut all = Vec::new();
     let mut next = given;
-    // SAFETY: up to the caller.
+    // SAFETY: as promised by the caller.
     unsafe {
         while !next.is_null() && !(*next).is_null() {
             all.push(CStr::from_ptr(*next));
@@ -227,7 +227,7 @@ fn has_variable(all: &[&CStr], name: &[u8]) -> bool {
     all.iter().any(|one| name_of(one) == name)
 }
 
-/// The list with this library in front, unless it is there.
+/// Returns LD_PRELOAD with this library in front; None if it is in the list.
 fn preload_with(path: &CStr, given: &[&CStr]) -> Option<CString> {
     let entry = given.iter().find(|one| name_of(one) == PRELOAD.as_bytes());
     let list = entry.and_then(|entry| entry.to_bytes().get(PRELOAD.len() + 1..)).unwrap_or(b"");

@@ -1,4 +1,4 @@
-//! The privileged half, as [`uncork_sockets`] knows it: the guardian that `uncork run --stack` has left behind.
+//! The privileged half, behind the traits of [`uncork_sockets`]: the guardian that `uncork run --stack` has left running.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
@@ -14,25 +14,25 @@ use super::heritage::value_of;
 use crate::POSIX;
 use crate::raw::raw;
 
-/// The number of the instance that is wanted, if the guardian has some.
+/// The number of the instance that is wanted, if the guardian has instances.
 const INSTANCE_VARIABLE: &str = "UNCORK_STACK_INSTANCE";
 
-/// The guardian, connected to when it is first needed: a process that only hands its listeners to its
-/// children never is.
+/// The guardian. It is connected to when it is first needed, which it never is in a process that only passes its listeners to its
+/// children.
 #[derive(Debug)]
 pub(crate) struct Guardian {
     place: String,
     client: Option<Client>,
-    /// Where each connection stands in its table, by the number that [`Host::enter`] gave.
+    /// Where each connection is in its table, by the number that [`Host::enter`] returned.
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
-    /// By the number of a device: to whom its queues are passed on.
+    /// For each device number, where its queues are passed on to.
     queues: Vec<(i32, Door)>,
-    /// Why some of them are not used: a sentence each.
+    /// Why some queues are not used: a sentence each.
     unused_queues: Vec<String>,
-    /// Devices that could not be opened, each with why.
+    /// Devices that could not be opened, each with the reason.
     missing_devices: Vec<String>,
-    /// What the host permitted of TCP Fast Open, the last time that this could be seen.
+    /// What the host permitted of TCP Fast Open, when that could last be read.
     fast_open: FastOpen,
 }
 
@@ -41,7 +41,7 @@ fn reason(error: &Error) -> Reason {
 }
 
 impl Guardian {
-    /// The one that the environment named at the start.
+    /// Returns the guardian that the environment named at the start.
     pub(crate) fn of_environment() -> Option<Self> {
         Some(Self::at(value_of(VARIABLE)?.to_owned()))
     }
@@ -74,7 +74,7 @@ impl Guardian {
         Ok(self.client.insert(client))
     }
 
-    /// The driver of a device that the guardian has handed over.
+    /// Makes the driver of a device that the guardian has handed over.
     fn driver(
         &mut self,
         device: i32,
@@ -93,7 +93,7 @@ impl Guardian {
         Ok((Box::new(driver), mac))
     }
 
-    /// Passes on queues that have come. The socket of one that cannot be used is closed: all comes by packet sockets then.
+    /// Passes on queues that have come. The socket of an unusable one is closed: all frames come by packet sockets then.
     fn pass_queues_on(&mut self) {
         let Some(client) = &mut self.client else { return };
         while let Some((device, handed)) = client.next_queue() {
@@ -110,13 +110,13 @@ impl Guardian {
         }
     }
 
-    /// The kernel takes a connection that was the stack's, in a socket that the guardian makes: a program's own would have to be in
-    /// the mode in which one binds and listens where another user does.
+    /// Makes a connection of the stack the kernel's, in a socket that the guardian makes: a program's own would have to be in
+    /// repair mode, in which a program can bind and listen where another user does.
     fn take_over(&mut self, detached: &Detached, inet6: bool) -> Result<OwnedFd, Reason> {
         let taken = self.try_to_take_over(detached, inet6);
         let client = self.client()?;
         if taken.is_err() && client.attaches() {
-            // The instance knows no more of it. One that the kernel has is not meant.
+            // The instance no longer knows of it. A connection that the kernel has is not concerned.
             let ends = (detached.snapshot.local, detached.snapshot.remote);
             let _ = client.over(&[], &[ends]);
         }
@@ -129,19 +129,19 @@ impl Guardian {
         let taken = client.take_over(&detached.snapshot, queued, inet6);
         let socket = taken.map_err(|error| reason(&error))?;
         let sent = handover::send_rest(socket.as_fd(), detached);
-        // Its queue was filled by send(2), by the program's own symbol.
+        // Its queue was filled by send(2), which went through our own shim.
         POSIX.closing(socket.as_raw_fd(), Call::Close);
         sent.map_err(|error| error.to_string())?;
         Ok(socket)
     }
 }
 
-/// A setting of the host, as it is at this moment.
+/// Returns a setting of the host, as it is now.
 fn setting(name: &str) -> Option<String> {
     std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()
 }
 
-/// The stack is an instance's: that which the environment names, or any.
+/// Attaches to an instance, which has the stack: that which the environment names, or any.
 fn attach(client: &mut Client) -> Result<Attachment, Reason> {
     let wanted = match value_of(INSTANCE_VARIABLE) {
         Some(number) => {
@@ -163,7 +163,7 @@ fn attach(client: &mut Client) -> Result<Attachment, Reason> {
     })
 }
 
-/// A duplicate of a descriptor.
+/// A duplicate of a descriptor, closed when dropped.
 struct Own(RawFd);
 
 impl Own {
@@ -172,7 +172,7 @@ impl Own {
             // SAFETY: no pointers.
             unsafe { raw!(SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, lowest) }
         };
-        // Where the program may have no such numbers, another one.
+        // If the program may not have such high numbers, any other one.
         let own = duplicate(super::outside::HIGH).or_else(|_| duplicate(0));
         let own = own.map_err(|error| format!("it cannot be duplicated (errno {})", error.0))?;
         Ok(Self(own as RawFd))
@@ -202,7 +202,7 @@ impl Host for Guardian {
         for device in known {
             let handed = match self.client()?.open(device.index) {
                 Ok(handed) => handed,
-                // Who comes by that one is the kernel's; by others he need not be for that.
+                // Connections over that device are the kernel's; those over others need not be.
                 Err(error @ Error::Refused(_)) => {
                     self.missing_devices.push(format!("{}: {}", device.name, reason(&error)));
                     continue;
@@ -211,7 +211,7 @@ impl Host for Guardian {
             };
             let (driver, mac) = match self.driver(device.index, handed) {
                 Ok(driver) => driver,
-                // The guardian takes it for open: without any, nothing is steered here.
+                // The guardian takes the device for open: without any, nothing is steered here.
                 Err(why) => {
                     self.has_closed_devices();
                     return Err(format!("{}: {why}", device.name));
@@ -242,7 +242,7 @@ impl Host for Guardian {
 
     fn has_closed_devices(&mut self) {
         if let Some(client) = &mut self.client {
-            // Who is not heard keeps copies until this process ends.
+            // If the guardian does not hear this, it keeps its copies until this process ends.
             let _ = client.has_closed();
         }
     }
@@ -286,14 +286,14 @@ impl Host for Guardian {
 
     fn takes_turns(&mut self, local: SocketAddr) {
         if let Some(client) = &mut self.client {
-            // Nobody else may have it.
+            // This fails if no other process has the port.
             let _ = client.takes_turns(local);
         }
     }
 
     fn renounces(&mut self, local: SocketAddr) {
         if let Some(client) = &mut self.client {
-            // Who comes there stays the stack's if it cannot be.
+            // If this fails, connections to that port stay on the stack.
             let _ = client.renounces(local);
         }
     }
@@ -314,7 +314,7 @@ impl Host for Guardian {
     }
 
     fn next_passed(&mut self) -> Option<(SocketAddr, OwnedFd)> {
-        // They may have come in the middle of an answer, too.
+        // They may also have come together with an answer.
         self.pass_queues_on();
         self.client.as_mut()?.next_passed()
     }
@@ -367,7 +367,7 @@ impl Host for Guardian {
         let Some(client) = &mut self.client else { return true };
         let Past { closed, mut over, mut unused } = past;
         let said = if client.attaches() {
-            // What an instance has is its to give back.
+            // What belongs to an instance is its to give back.
             client.over(&[], &unused)
         } else {
             over.append(&mut unused);
@@ -390,14 +390,14 @@ impl Host for Guardian {
     }
 
     fn disown_connection(&mut self, local: SocketAddr, remote: SocketAddr) {
-        // What an instance has is its to give back.
+        // What belongs to an instance is its to give back.
         if let Some(client) = self.client.as_mut().filter(|client| !client.attaches()) {
             let _ = client.disown_connection(local, remote);
         }
     }
 
     fn bring(&mut self, (local, remote): (SocketAddr, SocketAddr), fd: RawFd, segment: &[u8]) {
-        // Another thread may have closed the program's by now. Should the number be another's, the guardian refuses.
+        // Another thread may have closed the program's descriptor by now. If another socket has the number, the guardian refuses.
         let (Some(client), Ok(own)) = (&mut self.client, Own::of(fd)) else { return };
         // SAFETY: it is open for as long as `own` lives.
         let socket = unsafe { BorrowedFd::borrow_raw(own.0) };
@@ -406,7 +406,7 @@ impl Host for Guardian {
 
     fn let_go(&mut self, detached: &Detached) -> Result<(), Reason> {
         let inet6 = detached.snapshot.local.is_ipv6();
-        // Closed behind this, it is nobody's, and sends on.
+        // Closed after this, the socket belongs to no process, and goes on sending.
         self.take_over(detached, inet6).map(drop)
     }
 
@@ -447,7 +447,7 @@ impl Host for Guardian {
 
     fn fast_open(&mut self) -> FastOpen {
         let told = setting("tcp_fastopen");
-        // Who sees the host's settings no more (chroot) goes by what they were; who never has, by Linux's own.
+        // If the settings cannot be read any more (chroot), the last ones count; if they never could, Linux's defaults.
         self.fast_open = told.as_deref().and_then(FastOpen::of_sysctl).unwrap_or(self.fast_open);
         self.fast_open
     }

@@ -1,4 +1,4 @@
-//! Many at once: poll, select, epoll.
+//! Waits for many descriptors: poll, select, epoll.
 
 use core::slice;
 use core::sync::atomic::Ordering::Relaxed;
@@ -15,10 +15,10 @@ use super::{
 use crate::raw::raw;
 use crate::{POSIX, real, table};
 
-/// Whether some of these are on the stack.
+/// Returns whether some of these are on the stack.
 ///
 /// # Safety
-/// `fds` has `number` of them.
+/// `fds` has `number` entries.
 pub(crate) unsafe fn polls(fds: *const pollfd, number: nfds_t) -> bool {
     // A process cannot have more descriptors than this.
     if faults::is_nowhere(fds) || number > 1 << 20 || !super::ON.load(Relaxed) {
@@ -32,20 +32,20 @@ pub(crate) unsafe fn polls(fds: *const pollfd, number: nfds_t) -> bool {
     all.iter().any(|one| concerns(one.fd)) && is_on()
 }
 
-/// Whether waiting for a descriptor is waiting for the stack.
+/// Returns whether waiting for a descriptor is waiting for the stack.
 fn concerns(fd: c_int) -> bool {
     has(fd) || has_set(fd)
 }
 
-/// Sets among what is waited for tell the kernel what they have of the stack's.
+/// Shows the kernel, for epoll sets among what is waited for, what their members on the stack report.
 fn show_sets(fds: &[pollfd]) {
     for one in fds.iter().filter(|one| has_set(one.fd)) {
-        // Where there is no descriptor left for that, the kernel's members are seen.
+        // If there is no descriptor left for that, only the kernel's members are seen.
         let _ = SOCKETS.show_set(number_of(one.fd));
     }
 }
 
-/// poll(2), ppoll(2), with some on the stack.
+/// Makes a poll(2) or ppoll(2), with some descriptors on the stack.
 ///
 /// # Safety
 /// As for these.
@@ -63,13 +63,13 @@ pub(crate) unsafe fn poll(
     count(SOCKETS.poll(all, limit, mask)) as c_int
 }
 
-/// A set's words.
+/// Number of bits in a word of an fd_set.
 const WORD_BITS: usize = 64;
 
-/// A word of a set: an fd_set is an array of these, as long as who calls says.
+/// Returns a word of an fd_set, which is an array of these, as long as the caller says.
 ///
 /// # Safety
-/// `set` is null or has so many words.
+/// `set` is null or has a word at `at`.
 unsafe fn word_of(set: *const fd_set, at: usize) -> u64 {
     // SAFETY: as promised.
     if set.is_null() { 0 } else { unsafe { *set.cast::<u64>().add(at) } }
@@ -84,7 +84,7 @@ unsafe fn put_word(set: *mut fd_set, at: usize, word: u64) {
     }
 }
 
-/// The bits of a word.
+/// Iterates over the bits of a word that are set.
 fn bits(mut word: u64) -> impl Iterator<Item = usize> {
     core::iter::from_fn(move || {
         let bit = (word != 0).then(|| word.trailing_zeros() as usize)?;
@@ -93,8 +93,8 @@ fn bits(mut word: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// So many descriptors the kernel looks at, whatever select(2) was told: no more than its table has room for. The sets
-/// may end there, as those of `select(getdtablesize(), …)`.
+/// Returns how many descriptors the kernel looks at, whatever select(2) was told: no more than its table has room for.
+/// The sets may end there, as those of `select(getdtablesize(), …)`.
 fn looked_at(number: c_int) -> usize {
     const STATUS: &str = "/proc/thread-self/status";
     let number = usize::try_from(number).unwrap_or(0);
@@ -106,12 +106,12 @@ fn looked_at(number: c_int) -> usize {
         let line = told.lines().find_map(|line| line.strip_prefix("FDSize:"))?;
         line.trim().parse().ok()
     });
-    // Without /proc: what is known to be open.
+    // Without /proc: those that are known to be open.
     let known = || usize::try_from(table::HIGHEST.load(Relaxed) + 1).unwrap_or(0);
     number.min(size.unwrap_or_else(|| known().max(libc::FD_SETSIZE)))
 }
 
-/// Whether some of these are on the stack.
+/// Returns whether some of these are on the stack.
 ///
 /// # Safety
 /// Each set is null or has room for `number` bits.
@@ -132,7 +132,7 @@ pub(crate) unsafe fn selects(number: c_int, sets: [*mut fd_set; 3]) -> bool {
     asked().any(concerns)
 }
 
-/// select(2), pselect(2), with some on the stack: poll(2) with other words.
+/// Makes a select(2) or pselect(2) with some descriptors on the stack, as a poll(2).
 ///
 /// # Safety
 /// As for these.
@@ -142,7 +142,7 @@ pub(crate) unsafe fn select(
     limit: Option<Duration>,
     mask: *const sigset_t,
 ) -> c_int {
-    // What the kernel takes for each (POLLIN_SET, POLLOUT_SET, POLLEX_SET of fs/select.c).
+    // The events that the kernel takes for each (POLLIN_SET, POLLOUT_SET, POLLEX_SET of fs/select.c).
     const ASKED: [i16; 3] = [libc::POLLIN, libc::POLLOUT, libc::POLLPRI];
     const TOLD: [i16; 3] = [
         libc::POLLIN | libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR,
@@ -194,7 +194,7 @@ pub(crate) unsafe fn select(
     told
 }
 
-/// epoll_ctl(2) on a descriptor that is on the stack.
+/// Makes an epoll_ctl(2) on a descriptor that is on the stack.
 ///
 /// # Safety
 /// As for the call.
@@ -210,7 +210,7 @@ pub(crate) unsafe fn control_set(
         return unsafe { real::epoll_ctl()(set, operation, fd, event) };
     }
     if SOCKETS.is_listener(fd) {
-        // What comes by other ways.
+        // The kernel's set reports connections that come by other ways.
         // SAFETY: the program's own call.
         let result = unsafe { real::epoll_ctl()(set, operation, fd, event) };
         if result != 0 {
@@ -221,7 +221,7 @@ pub(crate) unsafe fn control_set(
     let asked = (!faults::is_nowhere(event)).then(|| unsafe { *event });
     let result = SOCKETS.control_set(set, operation, fd, asked);
     if result == Err(uncork_sockets::HANDED_OVER) {
-        // Another thread has made it the kernel's meanwhile, and what it was a member of.
+        // Another thread has made it the kernel's meanwhile, and its memberships, too.
         // SAFETY: the program's own call.
         return unsafe { real::epoll_ctl()(set, operation, fd, event) };
     }
@@ -231,8 +231,8 @@ pub(crate) unsafe fn control_set(
     done(result)
 }
 
-/// The kernel's descriptor `fd` has become a member of `set`. If it is a set itself, what it has of the
-/// stack's ends a wait for the outer one, too.
+/// Notes that the kernel's descriptor `fd` has become a member of `set`. If it is a set itself, its members on the
+/// stack end a wait for the outer one, too.
 pub(crate) fn entered(set: c_int, fd: c_int) {
     let (set, fd) = (number_of(set), number_of(fd));
     if !is_on() || table::state(fd).is_none_or(|state| state.load(Relaxed) == state::TCP) {
@@ -245,14 +245,14 @@ pub(crate) fn entered(set: c_int, fd: c_int) {
     }
 }
 
-/// The sets that a socket of the kernel's may be a member of. Of one that was entered into several only the last is
-/// known: all that are open, then.
+/// Returns the sets that a kernel socket may be a member of. If it was added to several, only the last is known: then
+/// all that are open.
 pub(super) fn sets_of(fd: c_int) -> Vec<c_int> {
     let has_many = POSIX.find(fd).is_some_and(|at| at.socket.is(flag::MANY_SETS));
     if has_many { open_sets() } else { POSIX.set_of(fd).into_iter().collect() }
 }
 
-/// All sets that are open, as /proc tells.
+/// Returns all sets that are open, read from /proc.
 fn open_sets() -> Vec<c_int> {
     const IS: &str = "anon_inode:[eventpoll]";
     let Ok(all) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
@@ -266,8 +266,8 @@ fn open_sets() -> Vec<c_int> {
     numbers
 }
 
-/// A member of a kernel's set has become the stack's (by connect(2) or listen(2), as some programs enter their sockets
-/// before): so does its membership. One that listens is a member of both.
+/// Moves the membership of a socket in a kernel's set to the stack, as the socket has become the stack's (by
+/// connect(2) or listen(2), before which some programs add their sockets). One that listens is a member of both.
 pub(super) fn move_to_stack(set: c_int, fd: c_int) {
     let Some(event) = membership(set, fd) else { return };
     let remove = libc::EPOLL_CTL_DEL;
@@ -279,7 +279,7 @@ pub(super) fn move_to_stack(set: c_int, fd: c_int) {
     }
 }
 
-/// What a descriptor is watched for in a kernel's set: its line `tfd: 5 events: 1d data: 7` in fdinfo
+/// Returns what a descriptor is watched for in a kernel's set: its line `tfd: 5 events: 1d data: 7` in fdinfo
 /// (proc_pid_fdinfo(5)).
 fn membership(set: c_int, fd: c_int) -> Option<epoll_event> {
     let told = std::fs::read_to_string(format!("/proc/self/fdinfo/{set}")).ok()?;
@@ -294,16 +294,16 @@ fn membership(set: c_int, fd: c_int) -> Option<epoll_event> {
     })
 }
 
-/// Whether waiting for a set is waiting for the stack: it has members there, or another thread may enter
-/// the first while this one waits.
+/// Returns whether waiting for a set is waiting for the stack: it has members there, or another thread may add the
+/// first one while this one waits.
 pub(crate) fn concerns_set(set: c_int, limit: Option<Duration>) -> bool {
     has_set(set) || limit != Some(Duration::ZERO) && is_on()
 }
 
-/// More the kernel refuses to tell of at once (EP_MAX_EVENTS).
+/// The kernel refuses to report more at once (EP_MAX_EVENTS).
 const MOST_EVENTS: c_int = c_int::MAX / size_of::<epoll_event>() as c_int;
 
-/// epoll_wait(2) and its kin on a set with members on the stack.
+/// Makes an epoll_wait(2) or the like on a set with members on the stack.
 ///
 /// # Safety
 /// As for these.

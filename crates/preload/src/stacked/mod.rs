@@ -1,8 +1,7 @@
-//! Sockets on the user-space stack (`uncork run --stack`): the program's calls, as [`uncork_sockets`] does
-//! them.
+//! Sockets on the user-space stack (`uncork run --stack`): the program's calls, as [`uncork_sockets`] does them.
 //!
-//! A descriptor whose state byte says STACK is one of these: the shims look at that byte and come here.
-//! Pointers become slices here, results become errno, and nothing is decided.
+//! A descriptor whose state byte says STACK is one of these: the shims look at that byte and come here. Pointers become slices
+//! here, results become errno, and a socket goes to the kernel if an option (chosen.rs) or a flag (transfer.rs) needs it.
 
 mod accepting;
 mod aliases;
@@ -59,25 +58,25 @@ pub(crate) static SOCKETS: Sockets<Process> = Sockets::new(Process);
 /// Whether sockets may be on the stack at all.
 pub(crate) static ON: AtomicBool = AtomicBool::new(false);
 
-/// Whether sockets may be on the stack at all, and the calling thread is not in there already.
+/// Returns whether sockets may be on the stack at all, and the calling thread is not inside it already, nor a child of vfork.
 #[inline]
 pub(crate) fn is_on() -> bool {
     ON.load(Relaxed) && !uncork_sockets::is_inside() && !POSIX.is_vfork_child()
 }
 
-/// Whether a descriptor is on the stack.
+/// Returns whether a descriptor is on the stack.
 #[inline]
 pub(crate) fn has(fd: c_int) -> bool {
     state_of(fd) == Some(state::STACK)
 }
 
-/// Whether a descriptor is a set with members on the stack.
+/// Returns whether a descriptor is an epoll set with members on the stack.
 #[inline]
 pub(crate) fn has_set(fd: c_int) -> bool {
     state_of(duplicates::number_of(fd)) == Some(state::STACK_SET) && is_on()
 }
 
-/// Whether a descriptor is on the stack of the process that this one was forked from.
+/// Returns whether a descriptor is on the stack of the process that this one was forked from.
 fn is_of_parent(fd: c_int) -> bool {
     state_of(fd) == Some(state::STACK_OF_PARENT)
 }
@@ -86,16 +85,16 @@ fn state_of(fd: c_int) -> Option<u8> {
     table::state(fd).map(|state| state.load(Relaxed))
 }
 
-/// Whether it is the library that closes a descriptor, in the middle of its own work, and finds something of the
-/// stack's there: the program has put that in the place of ours, and goes on with it.
+/// Returns whether the library closes a descriptor, in the middle of its own work, and finds a socket of the stack there: the
+/// program has put that in the place of ours, and goes on using it.
 #[inline]
 pub(crate) fn is_not_ours(fd: c_int) -> bool {
     uncork_sockets::is_inside()
         && matches!(state_of(fd), Some(state::STACK | state::STACK_SET | state::STACK_OF_PARENT))
 }
 
-/// Whether a descriptor is closed by who may: one that a child is to find, or its parent, by the library alone. Programs close
-/// all that they know nothing of, one by one.
+/// Returns whether a close(2) may close a descriptor: mailboxes, which a child or its parent needs, only the library may close.
+/// Programs close all descriptors that they do not know, one by one.
 #[inline]
 pub(crate) fn may_close(fd: c_int) -> bool {
     if state_of(fd) != Some(state::OURS) {
@@ -108,7 +107,7 @@ pub(crate) fn may_close(fd: c_int) -> bool {
     is_ours
 }
 
-/// From now on a descriptor is this.
+/// Sets the state of a descriptor.
 fn mark(fd: c_int, what: u8) {
     if let Some(byte) = table::state(fd) {
         AtomicU8::store(byte, what, SeqCst);
@@ -116,7 +115,7 @@ fn mark(fd: c_int, what: u8) {
     }
 }
 
-/// Begins, if `uncork run --stack` has said where the privileged half is.
+/// Starts the stack, if `uncork run --stack` has said where the privileged half is.
 pub(crate) fn start() {
     heritage::remember();
     if let Some(host) = host::Guardian::of_environment() {
@@ -128,7 +127,7 @@ pub(crate) fn start() {
     }
 }
 
-/// Bytes that nobody can guess.
+/// Returns unpredictable bytes.
 fn seed() -> [u8; 32] {
     let mut bytes = [0; 32];
     // SAFETY: the kernel writes at most so many bytes, and all of so few.
@@ -136,7 +135,7 @@ fn seed() -> [u8; 32] {
     bytes
 }
 
-/// What was written leaves, as the program turns to something that is not ours to see.
+/// Sends what was written, as the program turns to something that we cannot see.
 #[inline]
 pub(crate) fn flush() {
     if ON.load(Relaxed) && is_on() {
@@ -144,7 +143,7 @@ pub(crate) fn flush() {
     }
 }
 
-/// The process ends. What children have, too, goes on without it.
+/// Ends the process's part of the stack. Connections that children have, too, go on without it.
 pub(crate) fn end() {
     if is_on() && !POSIX.is_other_process() {
         handlers::begin();
@@ -155,13 +154,13 @@ pub(crate) fn end() {
     }
 }
 
-/// Whether this is a child of vfork: it runs in its parent's memory, with descriptors of its own.
+/// Returns whether this is a child of vfork: it runs in its parent's memory, with descriptors of its own.
 fn is_vfork_child() -> bool {
     POSIX.is_vfork_child() && ON.load(Relaxed) && !uncork_sockets::is_inside()
 }
 
-/// Whether execve(2) is about to find no program at this path: then all stays as it is. `is_searched`: it is looked for in
-/// the directories of PATH unless there is a slash in it.
+/// Returns whether execve(2) is about to find no program at this path: then everything stays as it is. `is_searched`: unless it
+/// has a slash, it is searched for in the directories of PATH.
 pub(crate) fn exec_fails(path: *const c_char, is_searched: bool) -> bool {
     if !is_on() || is_nowhere(path) {
         return false;
@@ -174,10 +173,10 @@ pub(crate) fn exec_fails(path: *const c_char, is_searched: bool) -> bool {
     if path.is_empty() {
         return true;
     }
-    // As execvp(3) has it where the variable is not set.
+    // The default of execvp(3) if the variable is not set.
     let directories = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     directories.as_bytes().split(|octet| *octet == b':').all(|directory| {
-        // An empty one is the current one.
+        // An empty one is the current directory.
         let directory = if directory.is_empty() { b"." } else { directory };
         let whole = CString::new([directory, b"/", path.to_bytes()].concat());
         whole.is_ok_and(|whole| is_no_program(&whole))
@@ -199,7 +198,7 @@ fn is_no_program(path: &CStr) -> bool {
     found.is_err_and(|error| no_program.contains(&error.0))
 }
 
-/// The process becomes another program, which goes on with the descriptors that it inherits.
+/// Prepares for an exec; the new program goes on with the descriptors that it inherits.
 pub(crate) fn before_exec() {
     if is_vfork_child() {
         let connections = SOCKETS.connections().into_iter();
@@ -213,7 +212,7 @@ pub(crate) fn before_exec() {
     end();
 }
 
-/// A program is about to be started by libc, with the descriptors that it inherits.
+/// Prepares for libc to start a program with the descriptors that it inherits.
 pub(crate) fn before_spawn() {
     if is_on() && !POSIX.is_other_process() {
         SOCKETS.share_listeners();
@@ -221,14 +220,14 @@ pub(crate) fn before_spawn() {
     }
 }
 
-/// The calling thread ends; the process's first one leaves it to the last to end the process.
+/// Notes that the calling thread ends; if it is the process's first one, the last one then has to end the process.
 pub(crate) fn before_thread_exit() {
     if is_on() && !POSIX.is_other_process() && linux::is_first_thread() {
         SOCKETS.leader_leaves();
     }
 }
 
-/// A child takes this process's place, which ends unseen (daemon(3)).
+/// Hands connections over before daemon(3): a child takes this process's place, which ends unseen.
 pub(crate) fn before_daemon() {
     if is_on() && !POSIX.is_other_process() {
         for fd in SOCKETS.connections() {
@@ -237,7 +236,7 @@ pub(crate) fn before_daemon() {
     }
 }
 
-/// What another program inherits is the kernel's: it knows nothing of a stack.
+/// Makes what another program inherits the kernel's: that program knows nothing of a stack.
 fn give_to_program(why: &str) {
     let inherited = |fd: &c_int| !closes_on_exec(*fd);
     for fd in SOCKETS.of_parent().into_iter().filter(inherited) {
@@ -248,8 +247,8 @@ fn give_to_program(why: &str) {
     }
 }
 
-/// `on_stack!(fd => call)`: on the stack the call means this, and what the thread has written to a socket of the kernel's before
-/// is complete. A signal handler that has interrupted the stack itself is told to try again later. `at_once`: the call never waits,
+/// `on_stack!(fd => call)`: if `fd` is on the stack, returns what `call` does, after ending the thread's burst on a kernel
+/// socket. A signal handler that has interrupted the stack itself is told to try again later. `at_once`: the call never waits,
 /// and is no cancellation point.
 macro_rules! on_stack {
     ($fd:expr => $call:expr) => {
@@ -276,21 +275,21 @@ macro_rules! on_stack {
 }
 pub(crate) use on_stack;
 
-/// Whether the call that has just failed is to be made on the kernel's socket: another thread has made the connection
-/// the kernel's meanwhile.
+/// Returns whether the call that has just failed must be made on the kernel's socket: another thread has made the connection the
+/// kernel's meanwhile.
 pub(crate) fn went_over() -> bool {
     linux::errno() == uncork_sockets::HANDED_OVER as i32
 }
 
-/// What a call of the stack's has given, unless it is to be made on the kernel's socket for that.
+/// Returns the result of a call on the stack, unless the call must be made on the kernel's socket.
 pub(crate) fn unless_over(result: Option<c_int>) -> Option<c_int> {
     result.filter(|result| *result != -1 || !went_over())
 }
 
-/// The kernel has answered SO_COOKIE: what the program was told before its connection was the kernel's stays so.
+/// Corrects SO_COOKIE as the kernel has answered it: the value from before the connection became the kernel's stays.
 ///
 /// # Safety
-/// What the kernel has written its number to.
+/// `value` is what the kernel has written its cookie to.
 pub(crate) unsafe fn keep_cookie(socket: &uncork_posix::socket::Socket, value: *mut libc::c_void) {
     let told = socket.cookie.load(Relaxed);
     if told != 0 {
@@ -299,12 +298,12 @@ pub(crate) unsafe fn keep_cookie(socket: &uncork_posix::socket::Socket, value: *
     }
 }
 
-/// Sets errno and gives -1.
+/// Sets errno and returns -1.
 fn fail(error: Errno) -> isize {
     crate::raw::fail(uncork_posix::Errno(error as i32))
 }
 
-/// A result as a libc call would return it.
+/// Converts a result to what a libc call returns.
 fn count(result: Result<usize, Errno>) -> isize {
     match result {
         Ok(count) => count as isize,
@@ -317,18 +316,18 @@ fn done(result: Result<(), Errno>) -> c_int {
 }
 
 thread_local! {
-    /// The lock that fork(2) is made under, by the thread that makes it.
+    /// The lock that is held over fork(2), in the thread that forks.
     static FORKING: Cell<Option<Held<'static>>> = const { Cell::new(None) };
 }
 
-/// fork(2) is about to happen.
+/// Prepares for fork(2).
 pub(crate) fn before_fork() {
     if is_on() {
         FORKING.set(Some(SOCKETS.before_fork()));
     }
 }
 
-/// A child of vfork has a copy of the descriptors, where nothing can be put behind one of its parent's any more.
+/// Prepares for vfork: its child has a copy of the descriptors, and nothing can be put behind the copies from here any more.
 pub(crate) fn before_vfork() {
     if is_on() {
         SOCKETS.before_vfork();
@@ -341,7 +340,7 @@ pub(crate) fn after_fork_in_parent() {
     }
 }
 
-/// The child has nothing of its parent's connections, and speaks to the privileged half by itself.
+/// Begins the child: it has none of its parent's connections, and a connection of its own to the privileged half.
 pub(crate) fn after_fork_in_child() {
     let Some(held) = FORKING.take() else { return };
     outside::forget_threads();

@@ -1,4 +1,4 @@
-//! What [`uncork_sockets`] asks of the process around it.
+//! What [`uncork_sockets`] needs from the process around it.
 
 use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::{AtomicBool, AtomicUsize};
@@ -23,8 +23,8 @@ use crate::{linux, real, spin};
 #[derive(Debug)]
 pub(crate) struct Process;
 
-/// The sockets of which accepted connections are duplicates, as far as the kernel sees: of IPv4, and of IPv6, which has
-/// options of its own.
+/// The kernel sockets of which the descriptors of accepted connections are duplicates: one of IPv4, and one of IPv6, which
+/// has options of its own.
 static SPARES: [OnceLock<RawFd>; 2] = [OnceLock::new(), OnceLock::new()];
 
 pub(super) fn errno(error: uncork_posix::Errno) -> Errno {
@@ -53,7 +53,7 @@ pub(super) fn spare(ipv6: bool) -> Result<RawFd, Errno> {
     }
 }
 
-/// A socket of the kernel's that nothing has been done with.
+/// Makes a new kernel socket.
 pub(super) fn new_socket(ipv6: bool) -> Result<OwnedFd, Errno> {
     let family = if ipv6 { libc::AF_INET6 } else { libc::AF_INET };
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
@@ -64,9 +64,9 @@ pub(super) fn new_socket(ipv6: bool) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// What names the kernel's socket behind a descriptor, whichever of its descriptors that is.
+/// Returns what identifies the kernel's socket behind a descriptor, whichever of its descriptors that is.
 pub(super) fn inode(fd: RawFd) -> Option<u64> {
-    // SAFETY: a structure of all zeros is one; the kernel writes nothing but it.
+    // SAFETY: an all-zero structure is valid; the kernel writes nothing but it.
     unsafe {
         let mut about: libc::stat = core::mem::zeroed();
         raw!(SYS_fstat, fd, &raw mut about).ok()?;
@@ -74,7 +74,7 @@ pub(super) fn inode(fd: RawFd) -> Option<u64> {
     }
 }
 
-/// Our own descriptors from `first` to `last`, in order: whoever closes them all means those that he knows of.
+/// Returns our own descriptors from `first` to `last`, in order: a program that closes them all means those that it knows of.
 pub(crate) fn own_descriptors(first: u32, last: u32) -> Vec<u32> {
     if !super::is_on() && !super::is_vfork_child() {
         return Vec::new();
@@ -87,8 +87,8 @@ pub(crate) fn own_descriptors(first: u32, last: u32) -> Vec<u32> {
     kept
 }
 
-/// Whether a descriptor is one of our own. To look takes memory and locks, which a handler that calls dup2(2) may not
-/// have: only where it is likely.
+/// Returns whether a descriptor is one of our own. The look takes memory and locks, which a handler that calls dup2(2) may
+/// not have: it is made only where it is likely.
 pub(crate) fn is_own(fd: c_int) -> bool {
     // SAFETY: no pointers.
     let is_open = || unsafe { raw!(SYS_fcntl, fd, libc::F_GETFD) }.is_ok();
@@ -96,7 +96,7 @@ pub(crate) fn is_own(fd: c_int) -> bool {
     fd >= HIGH && !super::has(fd) && is_open() && !own_descriptors(number, number).is_empty()
 }
 
-/// Whether a descriptor is an epoll set: the kernel misses in it what was never entered.
+/// Returns whether a descriptor is an epoll set: only a set says that a socket is not a member (ENOENT).
 pub(super) fn is_set(fd: RawFd) -> bool {
     let Ok(spare) = spare(false) else { return false };
     let remove = libc::EPOLL_CTL_DEL;
@@ -208,7 +208,7 @@ impl Outside for Process {
     }
 
     fn end_if_alone(&self) {
-        /// One of several keepers does it.
+        /// Only one of several keepers does it.
         static ENDS: AtomicBool = AtomicBool::new(false);
         if are_all_ours() && !ENDS.swap(true, SeqCst) {
             // SAFETY: as libc does it in the last thread.
@@ -265,9 +265,9 @@ impl Outside for Process {
     }
 
     fn leave(&self, mailbox: BorrowedFd<'_>, fd: RawFd, connection: Option<RawFd>) {
-        // SAFETY: the stack's lock is held, under which nobody closes it.
+        // SAFETY: the stack's lock is held, under which no thread closes it.
         let connection = connection.map(|connection| unsafe { BorrowedFd::borrow_raw(connection) });
-        // Where the kernel does not let it (ETOOMANYREFS), this process has it alone.
+        // If the kernel does not allow it (ETOOMANYREFS), this process alone has it.
         let _ = mailbox::put(mailbox, fd, connection);
     }
 
@@ -296,28 +296,28 @@ impl Outside for Process {
     }
 }
 
-/// Threads of ours that live.
+/// Number of our own threads that live.
 static OURS: AtomicUsize = AtomicUsize::new(0);
 
-/// The child of fork has none of its parent's.
+/// Forgets the parent's threads, which the child of fork does not have.
 pub(super) fn forget_threads() {
     OURS.store(0, SeqCst);
 }
 
-/// Whether the process has no other threads; a first one that has ended stays until the process does.
+/// Returns whether the process has no other threads; a first one that has ended stays until the process does.
 fn are_all_ours() -> bool {
-    // Those that have begun before the look: one that begins meanwhile is taken for the program's.
+    // Counted before the look: one of ours that begins meanwhile is taken for the program's.
     let ours = OURS.load(SeqCst);
     let Ok(threads) = fs::read_dir("/proc/self/task") else { return false };
     let lives = |thread: &fs::DirEntry| {
         let told = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-        // Behind the name, in which anything may stand: proc_pid_stat(5).
+        // The state follows the name, which may contain anything: proc_pid_stat(5).
         told.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
     };
     threads.flatten().filter(lives).count() <= ours
 }
 
-/// Counted while this lives.
+/// One of our own threads, counted while this lives.
 struct Counted;
 
 impl Counted {
@@ -333,8 +333,8 @@ impl Drop for Counted {
     }
 }
 
-/// A thread of ours; whether there is one. It inherits the mask: none of the program's signals come to it. The two that glibc
-/// keeps for itself do: by one of them all threads take over a change of user, and setuid(2) waits until they have.
+/// Starts a thread of ours; returns whether it did. It inherits the mask: none of the program's signals come to it. The two
+/// that glibc reserves do: by one of them all threads take over a change of user, and setuid(2) waits until they have.
 fn start_thread(name: &str, body: impl FnOnce() + Send + 'static) -> bool {
     let all = !Quiet::OF_GLIBC;
     let mut before = 0_u64;

@@ -14,11 +14,11 @@ use crate::POSIX;
 use crate::start::uncork_published;
 use crate::table::{self, DESCRIPTORS};
 
-/// A byte a descriptor, whose meaning is [`Whereabouts`]'.
+/// A byte for each descriptor, with the values of [`Whereabouts`].
 static PLACES: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(0) }; DESCRIPTORS];
 static WHEREABOUTS: Whereabouts = Whereabouts::new();
 
-/// Its descriptor has come over another way than the stack's.
+/// Reason for a connection that came another way than over the stack.
 const ANOTHER_WAY: &str =
     "it came to the kernel: not over one of the stack's devices, or before it listened there";
 
@@ -27,7 +27,7 @@ pub(super) fn publish(guardian: &str) {
     publish_stack(&uncork_published, PLACES.as_ptr() as u64, &WHEREABOUTS);
 }
 
-/// Whether what happens here is this process's to tell: a child of vfork has its parent's memory.
+/// Returns whether what happens here is this process's to record: a child of vfork has its parent's memory.
 fn is_told() -> bool {
     ON.load(Relaxed) && !POSIX.is_vfork_child()
 }
@@ -36,7 +36,7 @@ fn place(fd: c_int) -> Option<&'static AtomicU8> {
     PLACES.get(usize::try_from(fd).ok()?)
 }
 
-/// A descriptor is new: nothing is known of it.
+/// Notes that a descriptor is new: nothing is known of it.
 pub(crate) fn is_new(fd: c_int) {
     if is_told()
         && let Some(place) = place(fd)
@@ -45,21 +45,21 @@ pub(crate) fn is_new(fd: c_int) {
     }
 }
 
-/// A socket is on the stack.
+/// Records that a socket is on the stack.
 pub(super) fn on_stack(fd: c_int, how: OnStack) {
     if let Some(place) = place(fd) {
         WHEREABOUTS.on_stack(place, how);
     }
 }
 
-/// A socket is the kernel's.
+/// Records that a socket is the kernel's.
 pub(super) fn kernels(fd: c_int, why: &str) {
     if let Some(place) = place(fd) {
         WHEREABOUTS.kernels(place, why);
     }
 }
 
-/// The kernel's listener has given a connection: for the reason that the stack has no listener, if that is so.
+/// Records a connection of the kernel's listener, by the reason why the stack has none, if there is one.
 pub(crate) fn came_to_kernel(fd: c_int, listener: c_int) {
     if !is_told() {
         return;
@@ -73,14 +73,14 @@ pub(crate) fn came_to_kernel(fd: c_int, listener: c_int) {
     }
 }
 
-/// A socket listens, and this process may wait for connections there.
+/// Records that a socket listens, and this process may wait for connections there.
 pub(super) fn listens_later(fd: c_int) {
     if let Some(place) = place(fd) {
         WHEREABOUTS.listens_later(place);
     }
 }
 
-/// In a child of fork.
+/// Starts the counts anew in a child of fork.
 pub(crate) fn restart() {
     if ON.load(Relaxed) {
         let bytes = (0..=table::HIGHEST.load(Relaxed)).filter_map(place);
@@ -88,7 +88,7 @@ pub(crate) fn restart() {
     }
 }
 
-/// What has become of a listener.
+/// Records what has become of a listener.
 pub(super) fn tell(fd: c_int, listens: Result<(), &str>) {
     match listens {
         Ok(()) => on_stack(fd, OnStack::Listens),
@@ -96,7 +96,7 @@ pub(super) fn tell(fd: c_int, listens: Result<(), &str>) {
     }
 }
 
-/// A descriptor is a duplicate of another one.
+/// Copies the place of a descriptor to its duplicate.
 pub(crate) fn is_like(new: c_int, old: c_int) {
     if is_told()
         && let (Some(new), Some(old)) = (place(new), place(old))
@@ -105,7 +105,7 @@ pub(crate) fn is_like(new: c_int, old: c_int) {
     }
 }
 
-/// What there is to report, if sockets may be on the stack.
+/// Makes the report, if sockets may be on the stack.
 pub(crate) fn report() -> Option<StackReport> {
     if !ON.load(Relaxed) {
         return None;
@@ -126,7 +126,7 @@ mod answer {
     pub(super) const KERNEL: c_int = 2;
 }
 
-/// Where a socket is, for programs that ask (include/uncork.h).
+/// Tells programs that ask where a socket is (include/uncork.h).
 ///
 /// # Safety
 /// `why` is null or has room for `bytes`.

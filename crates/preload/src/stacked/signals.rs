@@ -1,5 +1,5 @@
-//! Signals that tell of a socket: SIGIO of whatever comes (O_ASYNC), SIGURG of urgent data (F_SETOWN). Only the kernel sends
-//! them, and only of what it has itself.
+//! Signals about a socket: SIGIO for any event (O_ASYNC), SIGURG for urgent data (F_SETOWN). Only the kernel sends them, and only
+//! for its own sockets.
 
 use std::os::fd::AsRawFd as _;
 
@@ -9,16 +9,16 @@ use nix::errno::Errno;
 use super::{SOCKETS, fail, faults, hand_over_if_ours, has, outside};
 use crate::raw::raw;
 
-/// asm-generic/fcntl.h, asm-generic/sockios.h: those that libc does not have.
+/// Constants that libc does not have: asm-generic/fcntl.h, asm-generic/sockios.h.
 const F_SETSIG: c_int = 10;
 const F_SETOWN_EX: c_int = 15;
 const F_GETOWN_EX: c_int = 16;
 const FIOSETOWN: c_ulong = 0x8901;
 const SIOCSPGRP: c_ulong = 0x8902;
 
-/// Why the kernel has a socket of whatever comes to which signals tell.
+/// Reason why the kernel has a socket with signals for any event.
 const ASYNC: &str = "signals are to tell of what comes (O_ASYNC), and only the kernel sends them";
-/// And one whose owner they tell of urgent data.
+/// Reason why the kernel has a socket whose owner gets signals for urgent data.
 const OWNED: &str =
     "signals are to tell its owner of urgent data (F_SETOWN), and only the kernel sends them";
 
@@ -30,12 +30,12 @@ struct Owner {
     pid: pid_t,
 }
 
-/// Why a connection is the kernel's for its signals.
+/// Returns why a connection must be the kernel's because of its signals.
 pub(super) fn why_kernels(fd: c_int) -> Option<&'static str> {
     why_kernels_listener(fd).or_else(|| has_owner(fd).then_some(OWNED))
 }
 
-/// The same of a listener: nothing urgent comes to it, and connections inherit neither.
+/// As [`why_kernels`], for a listener: no urgent data comes to it, and connections inherit neither.
 pub(super) fn why_kernels_listener(fd: c_int) -> Option<&'static str> {
     // SAFETY: no pointers.
     let flags = unsafe { raw!(SYS_fcntl, fd, libc::F_GETFL) };
@@ -49,10 +49,10 @@ fn has_owner(fd: c_int) -> bool {
     told.is_ok() && owner.pid != 0
 }
 
-/// fcntl(2) that says who is told of a socket, or by which signal. None: it is no such command, or the kernel does it.
+/// Makes an fcntl(2) that sets which process gets signals of a socket, or which signal. None: another command, or the kernel's.
 pub(super) fn control(fd: c_int, command: c_int, argument: usize) -> Option<c_int> {
     match command {
-        // Nobody, by SIGIO: so it is.
+        // No owner, and SIGIO: the default already.
         libc::F_SETOWN | F_SETSIG if argument as c_int == 0 => None,
         libc::F_SETOWN | F_SETOWN_EX | F_SETSIG => {
             // SAFETY: the program's own call, on another socket.
@@ -62,7 +62,7 @@ pub(super) fn control(fd: c_int, command: c_int, argument: usize) -> Option<c_in
     }
 }
 
-/// The same by ioctl(2); FIOASYNC is O_ASYNC.
+/// As [`control`], by ioctl(2); FIOASYNC is O_ASYNC.
 ///
 /// # Safety
 /// As for ioctl(2).
@@ -81,13 +81,13 @@ pub(super) unsafe fn ask(fd: c_int, request: c_ulong, argument: usize) -> Option
     }
 }
 
-/// O_ASYNC of a socket that is on the stack, where nobody would send the signal.
+/// Sets O_ASYNC on a socket that is on the stack: refused, as nothing would send the signal.
 pub(super) fn set(on: bool) -> c_int {
     if on { fail(Errno::EINVAL) as c_int } else { 0 }
 }
 
-/// A connection gets an owner: it becomes the kernel's, unless the kernel refuses that owner, as it does to a socket that is nobody's.
-/// None: the kernel's socket is to be told.
+/// Sets the owner of a connection, which becomes the kernel's, unless the kernel refuses that owner, as it shows on a new socket.
+/// None: the kernel's socket must be told.
 fn own(fd: c_int, tell: impl FnOnce(c_int) -> Result<usize, uncork_posix::Errno>) -> Option<c_int> {
     if SOCKETS.is_listener(fd) {
         return None;
@@ -98,6 +98,6 @@ fn own(fd: c_int, tell: impl FnOnce(c_int) -> Result<usize, uncork_posix::Errno>
         return Some(crate::raw::fail(error) as c_int);
     }
     hand_over_if_ours(fd, OWNED);
-    // One whose handshake is not over stays.
+    // A connection whose handshake is not over stays on the stack.
     has(fd).then(|| fail(Errno::EINVAL) as c_int)
 }

@@ -1,4 +1,4 @@
-//! Octets in and out.
+//! Calls that send and receive.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
@@ -15,15 +15,15 @@ use super::{SOCKETS, calls, count, fail};
 use crate::linux;
 use crate::raw::raw;
 
-/// More vectors than this the kernel refuses (UIO_MAXIOV).
+/// The kernel refuses more vectors than this (UIO_MAXIOV).
 const MOST_VECTORS: usize = 1024;
-/// What one call with MSG_TRUNC discards at most.
+/// Most octets that one call with MSG_TRUNC discards.
 const DISCARDED_BYTES: usize = 1 << 20;
 
-/// Octets of the program's.
+/// Makes a slice of the program's octets.
 ///
 /// # Safety
-/// `data` has `len` octets, or is nowhere.
+/// `data` has `len` octets, or is an address where nothing can be.
 unsafe fn piece<'a>(data: *const c_void, len: usize) -> Result<IoSlice<'a>, Refused> {
     match faults::usable(data, len)? {
         0 => Ok(IoSlice::new(&[])),
@@ -32,10 +32,10 @@ unsafe fn piece<'a>(data: *const c_void, len: usize) -> Result<IoSlice<'a>, Refu
     }
 }
 
-/// Room of the program's.
+/// Makes a mutable slice of the program's buffer.
 ///
 /// # Safety
-/// `data` has room for `len` octets, or is nowhere.
+/// `data` has room for `len` octets, or is an address where nothing can be.
 unsafe fn room<'a>(data: *mut c_void, len: usize) -> Result<IoSliceMut<'a>, Refused> {
     match faults::usable(data, len)? {
         0 => Ok(IoSliceMut::new(&mut [])),
@@ -44,7 +44,7 @@ unsafe fn room<'a>(data: *mut c_void, len: usize) -> Result<IoSliceMut<'a>, Refu
     }
 }
 
-/// The program's vectors. The caller has seen to it that there are no more than [`MOST_VECTORS`].
+/// Makes slices of the program's vectors. The caller has checked that there are no more than [`MOST_VECTORS`].
 ///
 /// # Safety
 /// `vectors` has `number` of them, which describe memory as `convert` needs it.
@@ -66,7 +66,7 @@ unsafe fn pieces<T>(
         if isize::try_from(length).is_err() {
             return Err(Refused::AtOnce(Errno::EINVAL));
         }
-        // Of a single one the kernel cuts the length first.
+        // With a single vector the kernel limits the length first.
         if number > 1 && faults::ends_nowhere(base, length) {
             return Err(Refused::AtOnce(Errno::EFAULT));
         }
@@ -90,26 +90,26 @@ fn sent(result: Result<usize, Errno>, flags: c_int) -> ssize_t {
     }
 }
 
-/// [`uncork_sockets::Sockets::send`], all of it if the call waits: what has become the kernel's in the middle, by another thread,
-/// goes on there.
+/// Sends as [`uncork_sockets::Sockets::send`] does, all of it if the call waits: if another thread makes the connection the
+/// kernel's in the middle, the rest is sent there.
 fn send_all(fd: c_int, pieces: &mut [IoSlice<'_>], flags: c_int) -> Result<usize, Errno> {
     let all: usize = pieces.iter().map(|piece| piece.len()).sum();
     let sent = SOCKETS.send(fd, pieces, flags)?;
     if sent == all || !is_kernels_now(fd) {
         return Ok(sent);
     }
-    // A call that has sent something is no reason for a SIGPIPE.
+    // A call that has sent something must not raise SIGPIPE.
     let flags = flags & !libc::MSG_FASTOPEN | libc::MSG_NOSIGNAL;
     let mut left = pieces;
     IoSlice::advance_slices(&mut left, sent);
-    // Of the same layout, as its documentation says; sendmsg(2) only reads.
+    // IoSlice has the layout of iovec, as its documentation says; sendmsg(2) only reads.
     let message = message_of(left.as_mut_ptr().cast(), left.len());
     // SAFETY: pieces that live as long as the call.
     let rest = unsafe { raw!(SYS_sendmsg, fd, &raw const message, flags) };
     Ok(sent + rest.unwrap_or(0))
 }
 
-/// [`uncork_sockets::Sockets::receive`], in the same way.
+/// Receives as [`uncork_sockets::Sockets::receive`] does, and goes on as [`send_all`].
 fn receive_all(fd: c_int, rooms: &mut [IoSliceMut<'_>], flags: c_int) -> Result<usize, Errno> {
     let all: usize = rooms.iter().map(|room| room.len()).sum();
     let received = SOCKETS.receive(fd, rooms, flags)?;
@@ -123,14 +123,14 @@ fn receive_all(fd: c_int, rooms: &mut [IoSliceMut<'_>], flags: c_int) -> Result<
     }
     let mut left = rooms;
     IoSliceMut::advance_slices(&mut left, received);
-    // Of the same layout, as its documentation says.
+    // IoSliceMut has the layout of iovec, as its documentation says.
     let mut message = message_of(left.as_mut_ptr().cast(), left.len());
     // SAFETY: rooms that live as long as the call.
     let rest = unsafe { raw!(SYS_recvmsg, fd, &raw mut message, flags) };
     Ok(received + rest.unwrap_or(0))
 }
 
-/// Of so many vectors, and nothing else.
+/// Makes a message of `number` vectors, and nothing else.
 const fn message_of(vectors: *mut iovec, number: usize) -> msghdr {
     msghdr {
         msg_name: ptr::null_mut(),
@@ -143,7 +143,7 @@ const fn message_of(vectors: *mut iovec, number: usize) -> msghdr {
     }
 }
 
-/// Whether a descriptor was on the stack, and its connection has become the kernel's.
+/// Returns whether a descriptor was on the stack, and its connection has become the kernel's.
 fn is_kernels_now(fd: c_int) -> bool {
     !super::has(fd) && SOCKETS.is_handed_over(fd)
 }
@@ -153,7 +153,7 @@ fn is_kernels_now(fd: c_int) -> bool {
 /// # Safety
 /// As for these.
 pub(crate) unsafe fn send(fd: c_int, data: *const c_void, len: usize, flags: c_int) -> ssize_t {
-    // Of send(2) the kernel takes what is there, and its fault ends that; nobody has that much.
+    // In send(2) the kernel takes what it can read until it faults; no process has that much.
     if faults::ends_nowhere(data, len) {
         return fail(Errno::EFAULT);
     }
@@ -165,11 +165,11 @@ pub(crate) unsafe fn send(fd: c_int, data: *const c_void, len: usize, flags: c_i
     sent(result, flags)
 }
 
-/// A flag of send(2) and its kin that only the kernel knows makes a connection the kernel's: urgent data (MSG_OOB),
-/// and what is still to come.
+/// Makes a connection the kernel's if a send has a flag that only the kernel knows: MSG_OOB for urgent data, MSG_ZEROCOPY after
+/// SO_ZEROCOPY, or one that does not exist yet.
 #[inline]
 pub(crate) fn needs_kernel(fd: c_int, flags: c_int) {
-    // To open a connection that is open is an error.
+    // MSG_FASTOPEN is known: to open a connection that is open is an error.
     const KNOWN: c_int = uncork_sockets::SENT_FLAGS | libc::MSG_FASTOPEN;
     if flags & !KNOWN != 0 {
         super::hand_over_if_ours(fd, "it sends with a flag that only the kernel knows (MSG_OOB)");
@@ -192,7 +192,7 @@ pub(crate) unsafe fn write_vectors(fd: c_int, vectors: *const iovec, number: usi
     }
     // SAFETY: as promised.
     let result = match unsafe { pieces(vectors, number, piece_of) } {
-        // It does not even look at the socket (vfs_writev).
+        // The kernel does not even look at the socket then (vfs_writev).
         Ok(pieces) if pieces.iter().all(|piece| piece.is_empty()) => Ok(0),
         Ok(mut pieces) => send_all(fd, &mut pieces, 0),
         Err(refused) => refused.write(fd, 0),
@@ -211,7 +211,7 @@ unsafe fn send_vectors(fd: c_int, vectors: *const iovec, number: usize, flags: c
     sent(result, flags)
 }
 
-/// sendmsg(2). What control data there is for TCP asks for time stamps, which there are none of.
+/// sendmsg(2). The only control data for TCP asks for timestamps, which the stack does not have.
 ///
 /// # Safety
 /// As for the call.
@@ -231,7 +231,7 @@ pub(crate) unsafe fn send_message(fd: c_int, message: *const msghdr, flags: c_in
     }
 }
 
-/// How much there is to be sent.
+/// Returns how many octets a message has to send.
 ///
 /// # Safety
 /// As for sendmsg(2).
@@ -272,12 +272,12 @@ pub(crate) unsafe fn send_messages(
             // SAFETY: as promised; it has just been read.
             let wanted = unsafe { length_of(&(*messages.add(at)).msg_hdr) };
             if (sent as usize) < wanted {
-                // What follows must not come before its rest.
+                // The next message must not overtake the rest of this one.
                 return at as c_int + 1;
             }
             continue;
         }
-        // What has become the kernel's in the middle goes on there.
+        // If the connection has become the kernel's in the middle, the rest is sent there.
         let rest = if at > 0 && super::went_over() {
             let (left, flags) = ((number - at) as c_uint, flags | libc::MSG_NOSIGNAL);
             // SAFETY: as promised.
@@ -290,7 +290,7 @@ pub(crate) unsafe fn send_messages(
     number as c_int
 }
 
-/// read(2), which does not even look at the socket if it is to read nothing.
+/// read(2), which does not even look at the socket if it has nothing to read.
 ///
 /// # Safety
 /// As for the call.
@@ -320,13 +320,13 @@ pub(crate) unsafe fn receive(fd: c_int, data: *mut c_void, len: usize, flags: c_
     })
 }
 
-/// recv(2) with MSG_TRUNC: octets are taken, and nothing is written where the program says (tcp(7)).
+/// recv(2) with MSG_TRUNC: octets are consumed, and nothing is written to the program's buffer (tcp(7)).
 fn discard(fd: c_int, len: usize, flags: c_int) -> ssize_t {
     let mut nowhere = vec![0; len.min(DISCARDED_BYTES)];
     count(receive_all(fd, &mut [IoSliceMut::new(&mut nowhere)], flags))
 }
 
-/// recvfrom(2): a connection names no sender.
+/// recvfrom(2): a connection reports no sender.
 ///
 /// # Safety
 /// As for the call.
@@ -342,7 +342,7 @@ pub(crate) unsafe fn receive_from(
     unsafe {
         let received = receive(fd, data, len, flags);
         if received >= 0 && !from.is_null() {
-            // As the kernel has it: what was received is lost.
+            // As in the kernel: what was received is lost.
             if faults::is_nowhere(from_len) {
                 return fail(Errno::EFAULT);
             }
@@ -419,7 +419,7 @@ pub(crate) unsafe fn receive_message(fd: c_int, message: *mut msghdr, flags: c_i
     }
 }
 
-/// Tells beside the octets how many are left, as far as there is room for it (put_cmsg).
+/// Writes how many octets are left as control data, as far as there is room for it (put_cmsg).
 ///
 /// # Safety
 /// As for recvmsg(2).
@@ -441,19 +441,19 @@ unsafe fn tell_left(message: &mut msghdr, left: c_int) {
         cmsg_type: uncork_sockets::TCP_INQ,
     };
     let left = left.to_ne_bytes();
-    // SAFETY: there is room for the header and so much of the number, as was looked at; nothing says that it is aligned.
+    // SAFETY: there is room for the header and so much of the number, as checked above; it need not be aligned.
     unsafe {
         let to = message.msg_control.cast::<u8>();
         to.cast::<libc::cmsghdr>().write_unaligned(header);
         ptr::copy_nonoverlapping(left.as_ptr(), to.add(HEAD_BYTES), bytes - HEAD_BYTES);
     }
-    // With what follows the number up to the next header (CMSG_SPACE).
+    // Includes the padding up to the next header (CMSG_SPACE).
     message.msg_controllen = room.min(BYTES.next_multiple_of(align_of::<libc::cmsghdr>()));
 }
 
-/// recvmmsg(2): waits for each message, or for the first and takes what else is there (MSG_WAITFORONE). The time limit is
-/// looked at behind each, and ends no wait: so it is in the kernel, too (recvmmsg(2), BUGS). An error of the connection
-/// comes before all that could be read (do_recvmmsg); one that comes behind a message is the next call's.
+/// recvmmsg(2): waits for each message, or for the first and takes what else is there (MSG_WAITFORONE). The time limit is checked
+/// after each, and ends no wait: so it is in the kernel, too (recvmmsg(2), BUGS). An error of the connection comes before all
+/// that could be read (do_recvmmsg); one that comes after a message is reported by the next call.
 ///
 /// # Safety
 /// As for the call.
@@ -490,7 +490,7 @@ pub(crate) unsafe fn receive_messages(
             received
         };
         if received < 0 && at > 0 && super::went_over() {
-            // What has become the kernel's in the middle goes on there.
+            // If the connection has become the kernel's in the middle, the rest is received there.
             let left = (number - at) as c_uint;
             // SAFETY: as promised.
             let rest = unsafe { raw!(SYS_recvmmsg, fd, messages.add(at), left, flags, limit) };
@@ -508,7 +508,7 @@ pub(crate) unsafe fn receive_messages(
         }
         if let Some(left) = left {
             let left = left.saturating_sub(linux::now().since(begun));
-            // SAFETY: as promised; there is one, or there would be no limit.
+            // SAFETY: as promised; the pointer is not null, or there would be no limit.
             unsafe { *limit = linux::timespec(left) };
             if left.is_zero() {
                 return at as c_int + 1;
@@ -539,7 +539,7 @@ pub(crate) unsafe fn send_file(
         let begin = if offset.is_null() { libc::lseek(from, 0, libc::SEEK_CUR) } else { *offset };
         if begin < 0 {
             let error = if offset.is_null() { Errno::last() } else { Errno::EINVAL };
-            // A pipe has no place to read from (sendfile(2)).
+            // A pipe has no position to read from (sendfile(2)).
             return fail(if error == Errno::ESPIPE { Errno::EINVAL } else { error });
         }
         let file = BorrowedFd::borrow_raw(from);
