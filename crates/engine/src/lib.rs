@@ -1,11 +1,11 @@
-//! One stack, one driver, one thread: the loop that joins them.
+//! The loop that joins one stack, one driver and one thread.
 //!
-//! A turn is what the heads of `uncork-stack` and `uncork-driver` ask for, in this order: frames and
+//! A turn is what the crate docs of `uncork-stack` and `uncork-driver` ask for, in this order: frames and
 //! completions in, timers that are due, news for the program, the program itself, frames out. When a
 //! turn finds nothing to do, the thread sleeps until a descriptor or a deadline wakes it, or goes on
 //! looking for a while first ([`Engine::spin_for`]).
 //!
-//! What is done with connections is the [`Program`]'s: nothing in here knows.
+//! What is done with connections is up to the [`Program`]: the engine does not know.
 #![forbid(unsafe_code)]
 
 mod moderation;
@@ -23,36 +23,36 @@ use uncork_stack::{Event, Stack};
 use moderation::Moderation;
 pub use sleep::{Interest, Watch};
 
-/// Frames that are taken in before the program has its turn: enough to make batches of, few enough
+/// How many frames are taken in before the program has its turn: enough to make batches of, few enough
 /// that the oldest does not wait for long (a quarter of a millisecond at two microseconds each).
 const FRAMES_A_TURN: usize = 128;
-/// So often in one turn, if there would soon be no room for more; and in a call that makes no turn.
+/// How often that is done in one turn, if there would soon be no room for more; and in a call that makes no turn.
 const BATCHES_A_TURN: usize = 16;
 const BATCHES_A_CALL: usize = 4;
-/// Without ever sleeping, the program's descriptors are still looked at, once in so many turns.
+/// While the thread never sleeps, the program's descriptors are still looked at, once in so many turns.
 const TURNS_BETWEEN_LOOKS: u32 = 64;
-/// When a device took nothing more and may not say when it does again.
+/// When to look again at a device that took nothing more and may not say when it does again.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(1);
 
-/// What lives on an engine: its connections' user.
+/// The user of an engine's connections.
 pub trait Program {
-    /// Something has become possible.
+    /// Takes an event: something has become possible.
     fn on_event(&mut self, stack: &mut Stack, now: Instant, event: Event);
 
-    /// Once a turn, after its events and before frames leave.
+    /// Does the program's work, once a turn, after its events and before frames leave.
     fn on_turn(&mut self, stack: &mut Stack, now: Instant);
 
-    /// Descriptors that are waited for beside the device's.
+    /// Returns the descriptors that are waited for beside the device's.
     fn watched(&self) -> Vec<Watch<'_>> {
         Vec::new()
     }
 
-    /// The device, right before [`Program::on_watched`] with this key: for who has to say something of it then.
+    /// Gets the device, right before [`Program::on_watched`] with this key, for a program that has to tell it something then.
     fn meet(&mut self, driver: &mut dyn Driver, key: u64) {
         let _ = (driver, key);
     }
 
-    /// Something has happened to the descriptor that is watched under this key.
+    /// Handles an event of the descriptor that is watched under this key.
     ///
     /// # Errors
     ///
@@ -62,14 +62,14 @@ pub trait Program {
         Ok(())
     }
 
-    /// When [`Program::on_turn`] has to come at the latest.
+    /// Returns when [`Program::on_turn`] has to come at the latest.
     fn next_deadline(&self) -> Option<Instant>;
 
-    /// Whether the engine may stop. Asked at the end of a turn, when everything that could be sent was.
+    /// Returns whether the engine may stop. Asked at the end of a turn, when everything that could be sent was.
     fn is_over(&self) -> bool;
 }
 
-/// What has happened in turns, for who deals with it behind them.
+/// The events of turns, for a caller that deals with them afterwards.
 #[derive(Debug, Default)]
 pub struct Events(pub Vec<Event>);
 
@@ -89,15 +89,15 @@ impl Program for Events {
     }
 }
 
-/// How a turn is made.
+/// How much a turn takes in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
-    /// All that has come is taken in.
+    /// All that has come.
     Whole,
-    /// It may wait for more ([`Engine::moderate`]).
+    /// What has come may wait for more ([`Engine::moderate`]).
     Moderated,
-    /// The same, and if a glance shows no frames and nobody waits for anything else, that is all. What a driver may do
-    /// before somebody sleeps on its completions is not needed then.
+    /// Moderated, and if a glance shows no frames and nothing else is waited for, that is all. What a driver may do
+    /// before a thread sleeps on its completions is not needed then.
     Glance,
 }
 
@@ -110,9 +110,9 @@ pub struct Engine<D> {
     turned: Instant,
     spin: Duration,
     moderation: Moderation,
-    /// The device took nothing more in the last turn.
+    /// Whether the device took nothing more in the last turn.
     full: bool,
-    /// Whether the call that makes the device look at what is to be sent may be put off, and the one that was.
+    /// Whether the call that makes the device look at what is to be sent may be put off, and the call that was.
     puts_off: bool,
     kick: Option<Kick>,
 }
@@ -124,7 +124,7 @@ impl<D> std::fmt::Debug for Engine<D> {
 }
 
 impl<D: Driver> Engine<D> {
-    /// Joins them. Time begins now.
+    /// Joins them. The clock starts now.
     #[must_use]
     pub fn new(driver: D, stack: Stack) -> Self {
         let clock = clock();
@@ -134,41 +134,41 @@ impl<D: Driver> Engine<D> {
         Self { driver, stack, clock, turned, spin, moderation, full, puts_off, kick }
     }
 
-    /// How long it goes on looking after the last thing that happened, before it sleeps. Not at all
-    /// unless asked for: a core is spent on it.
+    /// Sets how long the engine goes on looking after the last thing that happened, before it sleeps: not at all unless this
+    /// is called, as a core is spent on it.
     pub fn spin_for(&mut self, time: Duration) {
         self.spin = time;
     }
 
-    /// For how long frames may wait for others when many requests come, at the most: a few of them are then taken in at
-    /// once ([`Engine::turn_moderated`]). Not at all unless asked for, nor by who spins.
+    /// Sets the longest time for which frames may wait for others when many requests come: a few requests are then taken in
+    /// at once ([`Engine::turn_moderated`]). Frames do not wait unless this is called, nor while the engine spins.
     pub fn moderate(&mut self, longest: Duration) {
         self.moderation.limit(longest);
     }
 
-    /// Whether frames wait for others at present.
+    /// Returns whether frames wait for others at present.
     #[must_use]
     pub fn is_moderating(&self) -> bool {
         self.moderation.is_on()
     }
 
-    /// Whether frames may stay in the driver until the caller has made a system call ([`Engine::take_kick`]): for who makes
-    /// turns behind a lock, and the call when others have that.
+    /// Sets whether frames may stay in the driver until the caller has made a system call ([`Engine::take_kick`]): for a caller
+    /// that makes turns under a lock, and the call when others have that.
     pub fn put_off(&mut self, puts_off: bool) {
         self.puts_off = puts_off;
     }
 
-    /// The call that was put off, if there is one.
+    /// Takes the call that was put off, if there is one.
     pub fn take_kick(&mut self) -> Option<Kick> {
         self.kick.take()
     }
 
-    /// Waits until none is about to be made ([`Driver::settle`]).
+    /// Waits until no such call is about to be made ([`Driver::settle`]).
     pub fn settle(&self) {
         self.driver.settle();
     }
 
-    /// What a call that was made has left behind leaves, or waits for its time.
+    /// Flushes what such a call has left behind: it leaves, or waits for its time.
     ///
     /// # Errors
     ///
@@ -177,40 +177,40 @@ impl<D: Driver> Engine<D> {
         self.driver.flush()
     }
 
-    /// The time as the stack is told it.
+    /// Returns the time as the stack is told it.
     #[must_use]
     pub fn now(&self) -> Instant {
         (self.clock)()
     }
 
-    /// When the last turn began: for what is about what that has brought, and need not read the clock again.
+    /// Returns when the last turn began: for a caller that deals with what that has brought, and need not read the clock again.
     #[must_use]
     pub fn turned(&self) -> Instant {
         self.turned
     }
 
-    /// The stack, to be set up, or asked.
+    /// Returns the stack, to be set up or asked.
     pub fn stack(&mut self) -> &mut Stack {
         &mut self.stack
     }
 
-    /// The stack, to be asked.
+    /// Returns the stack, to be asked.
     #[must_use]
     pub fn stack_ref(&self) -> &Stack {
         &self.stack
     }
 
-    /// The driver.
+    /// Returns the driver.
     pub fn driver(&mut self) -> &mut D {
         &mut self.driver
     }
 
-    /// The driver alone, when all is over.
+    /// Returns the driver alone, when all is over.
     pub fn into_driver(self) -> D {
         self.driver
     }
 
-    /// One turn, without waiting for anything; whether anything has happened.
+    /// Makes one turn, without waiting for anything; returns whether anything has happened.
     ///
     /// # Errors
     ///
@@ -219,8 +219,8 @@ impl<D: Driver> Engine<D> {
         self.turn_so(program, Turn::Whole)
     }
 
-    /// The same, but for frames that may wait for others ([`Engine::moderate`]): for who sleeps when nothing has happened,
-    /// as [`Engine::rest`] says.
+    /// Makes one turn in which frames may wait for others ([`Engine::moderate`]), for a caller that sleeps when nothing has
+    /// happened, as [`Engine::rest`] says.
     ///
     /// # Errors
     ///
@@ -234,7 +234,7 @@ impl<D: Driver> Engine<D> {
         self.turned = now;
         let (driver, stack) = (&mut self.driver, &mut self.stack);
         let mut happened = false;
-        // Who sleeps on completions is woken by frames, too.
+        // A thread that sleeps on completions is woken by frames, too.
         let may_wait = how != Turn::Whole && !self.full && !stack.awaits_completion();
         if !may_wait || !self.moderation.holds(now) || driver.is_filling() {
             let came = take_in(driver, stack, (&mut self.clock, &mut now), BATCHES_A_TURN)?;
@@ -268,8 +268,8 @@ impl<D: Driver> Engine<D> {
         Ok(self.send(now)? || happened || self.stack.has_events())
     }
 
-    /// Takes in what has come if the device has no room for much more of it: for who has much to do before the next turn,
-    /// which does all else that it leads to.
+    /// Takes in what has come if the device has no room for much more of it: for a caller that has much to do before the next
+    /// turn, which does all else that it leads to.
     ///
     /// # Errors
     ///
@@ -283,8 +283,8 @@ impl<D: Driver> Engine<D> {
         take_in(&mut self.driver, &mut self.stack, time, BATCHES_A_CALL).map(drop)
     }
 
-    /// Hands over what may leave, ahead of a turn, for who has given the stack something that somebody waits for. Not if
-    /// frames have come: what leaves behind them acknowledges them, too.
+    /// Hands over what may leave, ahead of a turn, for a caller that has given the stack something that a peer waits for. Not if
+    /// frames have come: what leaves after them acknowledges them, too.
     ///
     /// # Errors
     ///
@@ -297,8 +297,8 @@ impl<D: Driver> Engine<D> {
         self.send(now).map(drop)
     }
 
-    /// Hands over what may still leave, and takes nothing in: for a stack whose addresses are somebody else's from now
-    /// on, who answers what has come meanwhile.
+    /// Hands over what may still leave, and takes nothing in: for a stack whose addresses are someone else's from now on, who
+    /// answers what has come meanwhile.
     ///
     /// # Errors
     ///
@@ -308,8 +308,8 @@ impl<D: Driver> Engine<D> {
         self.send(now).map(drop)
     }
 
-    /// Whether a turn would find nothing to do, as far as that can be said without a system call and unless
-    /// something has been given to the stack: for who looks again and again.
+    /// Returns whether a turn would find nothing to do, as far as that can be told without a system call and unless
+    /// something was given to the stack: for a caller that looks again and again.
     pub fn is_idle(&mut self) -> bool {
         !self.full
             && !self.driver.has_frames()
@@ -318,26 +318,26 @@ impl<D: Driver> Engine<D> {
             && self.stack.poll_timeout().is_none_or(|due| due > (self.clock)())
     }
 
-    /// Whether the stack has something to send.
+    /// Returns whether the stack has something to send.
     #[must_use]
     pub fn has_output(&self) -> bool {
         self.stack.has_output()
     }
 
-    /// Whether frames have come, as far as that can be said without a system call: the one question of
+    /// Returns whether frames have come, as far as that can be told without a system call: the one question of
     /// [`Engine::is_idle`] that is worth asking many times in a row.
     pub fn has_frames(&mut self) -> bool {
         self.driver.has_frames()
     }
 
-    /// Hands over what may leave; whether there was anything.
+    /// Hands over what may leave; returns whether there was anything.
     fn send(&mut self, now: Instant) -> io::Result<bool> {
         let sent = self.hand_over(now)?;
         let device = self.driver.capabilities();
         if device == self.stack.device() {
             return Ok(sent);
         }
-        // Its MTU has changed, which was noticed just now: what did not fit goes out again.
+        // The device's MTU has changed, which was noticed just now: what did not fit goes out again.
         self.stack.set_device(now, device);
         self.hand_over(now)?;
         Ok(true)
@@ -353,7 +353,7 @@ impl<D: Driver> Engine<D> {
             }
         };
         if self.puts_off {
-            // The latest stands for all.
+            // The latest call stands for all.
             self.kick = driver.flush_later()?.or(self.kick.take());
         } else {
             driver.flush()?;
@@ -362,11 +362,11 @@ impl<D: Driver> Engine<D> {
         Ok(sent)
     }
 
-    /// Turns until the program is over.
+    /// Makes turns until the program is over.
     ///
     /// # Errors
     ///
-    /// If the device is gone, or what the program says.
+    /// If the device is gone, or as the program returns them.
     pub fn run(&mut self, program: &mut impl Program) -> io::Result<()> {
         let mut turns = 0_u32;
         let mut last = self.now();
@@ -394,11 +394,11 @@ impl<D: Driver> Engine<D> {
         }
     }
 
-    /// Sleeps until something is there to be done.
+    /// Sleeps until there is something to do.
     ///
     /// # Errors
     ///
-    /// What the program says of its descriptors.
+    /// As the program returns them for its descriptors.
     pub fn sleep(&mut self, program: &mut impl Program) -> io::Result<()> {
         let now = (self.clock)();
         let due = program.next_deadline().map(|due| due.since(now));
@@ -406,8 +406,8 @@ impl<D: Driver> Engine<D> {
         self.look(program, [due, limit].into_iter().flatten().min())
     }
 
-    /// What wakes whoever sleeps on it, and how long he may sleep at most: for who does not let the
-    /// engine sleep for him.
+    /// Returns what wakes a thread that sleeps on the engine, and how long it may sleep at most: for a caller that sleeps by
+    /// itself.
     pub fn rest(&mut self) -> (Option<BorrowedFd<'_>>, Option<Duration>) {
         let now = (self.clock)();
         let due = self.stack.poll_timeout().map(|due| due.since(now));
@@ -425,15 +425,15 @@ impl<D: Driver> Engine<D> {
         }
     }
 
-    /// What a sleeper is woken by, in general: by frames, if it is by the timer that stands for them for a while. Who watches
-    /// either has no need to be woken for the other.
+    /// Returns what a descriptor that wakes a sleeper counts as: the timer that stands for frames for a while counts as their
+    /// descriptor, as a thread that watches either has no need to be woken for the other.
     pub fn stands_for(&self, fd: RawFd) -> RawFd {
         let frames = || self.driver.wakes_for_frames().map(|frames| frames.as_raw_fd());
         let is_timer = self.moderation.descriptor() == Some(fd);
         is_timer.then(frames).flatten().unwrap_or(fd)
     }
 
-    /// Every descriptor that it has, and its driver, which a program around it knows nothing of and shall not close.
+    /// Returns its own descriptors and its driver's, which the surrounding program does not know of and must not close.
     pub fn descriptors(&self) -> Vec<RawFd> {
         let mut all = self.driver.descriptors();
         all.extend(self.moderation.descriptor());
@@ -455,8 +455,8 @@ impl<D: Driver> Engine<D> {
     }
 }
 
-/// Takes in frames, and more of them while what comes meanwhile might find no room; how many they were. Whoever sends without
-/// an end gets no more than so many batches of them taken in: something is to be sent, too.
+/// Takes in frames, and more of them while what comes meanwhile might find no room; returns how many they were. Of a peer that
+/// sends without end no more than so many batches are taken in: something is to be sent, too.
 fn take_in<D: Driver>(
     driver: &mut D,
     stack: &mut Stack,

@@ -1,12 +1,12 @@
-//! Moderation: how often frames are taken in when many come, as network cards moderate their interrupts (`rx-usecs` and
+//! Moderation: when many frames come, they are taken in less often, as network cards moderate their interrupts (`rx-usecs` and
 //! `adaptive-rx` of ethtool(8)).
 //!
-//! A program that is quicker than those who ask it is woken for every few of their requests, answers these, and sleeps
-//! again; most of what that costs is waking, sleeping and system calls. So frames that come soon after others wait in
-//! their ring until there are some more, for as long as that changes little for the other ends: by what the last
-//! milliseconds have shown ([`Requests`]) for no more than a quarter of the time for which the quicker of them keep an answer
-//! before they ask again, and only if [`ENOUGH`] requests are likely to have come by then. A single connection, or a few of them, are not delayed; bulk is
-//! nothing that anybody answers, and does not count.
+//! A program that is quicker than its clients is woken for every few of their requests, answers these, and sleeps again; most
+//! of what that costs is waking, sleeping and system calls. So frames that come soon after others wait in their ring until there
+//! are some more, for as long as that changes little for the clients: by what the last milliseconds have shown ([`Requests`]) for
+//! no more than a quarter of the time for which the quicker of them keep an answer before they ask again, and only if [`ENOUGH`]
+//! requests are likely to have come by then. A single connection, or a few of them, are not delayed; bulk data is not
+//! answered by anyone, and does not count.
 
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd};
 use std::time::Duration;
@@ -15,33 +15,33 @@ use uncork_high::Timer;
 use uncork_packet::Instant;
 use uncork_stack::Requests;
 
-/// How often it is reckoned anew.
+/// How often the delay is computed anew.
 const PERIOD: Duration = Duration::from_millis(2);
-/// Requests that a delay must be likely to gather.
+/// How many requests a delay must be likely to gather.
 const ENOUGH: u128 = 4;
-/// A delay's part of the time from an answer to the next request, at the most.
+/// A delay is at most the time from an answer to the next request divided by this.
 const PART: u32 = 4;
-/// A shorter one gathers little, and takes a timer, too.
+/// A shorter delay gathers little, and takes a timer, too.
 const SHORTEST: Duration = Duration::from_micros(10);
 
 /// When frames are taken in next.
 #[derive(Debug)]
 pub(crate) struct Moderation {
-    /// No delay is longer; zero: there is none.
+    /// The longest delay; zero: there is none.
     longest: Duration,
-    /// When it was reckoned last.
+    /// When the delay was last computed.
     reckoned: Instant,
-    /// What frames may wait for others now.
+    /// How long frames may wait for others now.
     delay: Duration,
-    /// They do until then.
+    /// Until when they do.
     until: Instant,
-    /// What wakes a sleeper then, once there has been one, and what it is set to.
+    /// What wakes a sleeper then, once there has been a delay, and the time that it is set to.
     timer: Option<Timer>,
     set: Instant,
 }
 
 impl Moderation {
-    /// Without any delay.
+    /// Returns one without any delay.
     pub(crate) fn off() -> Self {
         Self {
             longest: Duration::ZERO,
@@ -53,23 +53,22 @@ impl Moderation {
         }
     }
 
-    /// Frames wait for so long at the most.
+    /// Sets how long frames wait at most.
     pub(crate) fn limit(&mut self, longest: Duration) {
         *self = Self { longest, timer: self.timer.take(), ..Self::off() };
     }
 
-    /// Whether there is a delay at present.
+    /// Returns whether there is a delay at present.
     pub(crate) fn is_on(&self) -> bool {
         !self.delay.is_zero()
     }
 
-    /// Whether frames are to wait.
     #[inline]
     pub(crate) fn holds(&self, now: Instant) -> bool {
         now < self.until
     }
 
-    /// Some have been taken in: the next ones may wait.
+    /// Notes that some were taken in: the next ones may wait.
     #[inline]
     pub(crate) fn took(&mut self, now: Instant) {
         if !self.delay.is_zero() {
@@ -77,13 +76,13 @@ impl Moderation {
         }
     }
 
-    /// Whether it is time to reckon.
+    /// Returns whether the delay is to be computed anew.
     #[inline]
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         !self.longest.is_zero() && now.since(self.reckoned) >= PERIOD
     }
 
-    /// These have come since the last time.
+    /// Computes the delay anew from the requests that have come since the last time.
     pub(crate) fn reckon(&mut self, now: Instant, requests: &Requests) {
         let passed = now.since(self.reckoned);
         self.reckoned = now;
@@ -94,7 +93,7 @@ impl Moderation {
         self.delay = if gathers && delay >= SHORTEST { delay } else { Duration::ZERO };
     }
 
-    /// What wakes a sleeper in place of the frames that wait; none if they do not, or no timer can be had.
+    /// Returns what wakes a sleeper in place of the frames that wait; none if they do not, or no timer can be had.
     pub(crate) fn wakes(&mut self, now: Instant) -> Option<BorrowedFd<'_>> {
         if !self.holds(now) {
             return None;
@@ -110,7 +109,7 @@ impl Moderation {
         Some(timer.as_fd())
     }
 
-    /// The timer's, which a program around this knows nothing of.
+    /// Returns the timer's descriptor, which the surrounding program does not know of.
     pub(crate) fn descriptor(&self) -> Option<RawFd> {
         self.timer.as_ref().map(Timer::as_raw_fd)
     }
@@ -131,7 +130,7 @@ mod tests {
         Instant::ZERO + Duration::from_micros(micros)
     }
 
-    /// A server's stack, its client's, and conversations between them.
+    /// A server's stack, its clients', and conversations between them.
     struct Talk {
         ends: [(Stack, Port); 2],
         clients: Vec<SocketId>,
@@ -164,7 +163,7 @@ mod tests {
             talk
         }
 
-        /// What either end has to send comes to the other.
+        /// Carries what either end has to send to the other.
         fn carry(&mut self) {
             let now = self.now;
             for (stack, port) in &mut self.ends {
@@ -179,7 +178,7 @@ mod tests {
             }
         }
 
-        /// Each asks, is answered at once, and asks again so long after; so often.
+        /// Has each client ask, be answered at once, and ask again after so long; so often.
         fn ask(&mut self, times: usize, pause: Duration) -> Requests {
             for _ in 0..times {
                 for way in [1, 0] {
@@ -199,7 +198,7 @@ mod tests {
         }
     }
 
-    /// What a moderation of 128 µs makes of it.
+    /// Returns the delay that a moderation of 128 µs makes of it.
     fn delay(conversations: usize, pause: Duration) -> Duration {
         let mut talk = Talk::new(conversations);
         let mut moderation = Moderation::off();
@@ -240,7 +239,7 @@ mod tests {
             talk.carry();
             talk.now += 100 * MICRO;
         }
-        // Of each the first, which comes with the acknowledgment of the last answer.
+        // Of each client the first segment, which comes with the acknowledgement of the last answer.
         assert_eq!(talk.ends[0].0.take_requests().number(), 32);
     }
 

@@ -1,4 +1,4 @@
-//! Waiting for descriptors, or for a moment.
+//! Waiting for descriptors, or for a time.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -10,20 +10,20 @@ use nix::sys::time::TimeSpec;
 /// What is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interest {
-    /// That it can be read, or has ended.
+    /// That the descriptor is readable, or has ended.
     Read,
-    /// That it can be written.
+    /// That it is writable.
     Write,
 }
 
-/// A descriptor, what is waited for, and the key under which that is told.
+/// A descriptor, what is waited for, and the key under which that is reported.
 #[derive(Debug, Clone, Copy)]
 pub struct Watch<'a> {
     /// The descriptor.
     pub fd: BorrowedFd<'a>,
-    /// What is waited for. That it has failed is told in any case.
+    /// What is waited for. That it has failed is reported in any case.
     pub interest: Interest,
-    /// A name for it.
+    /// The key under which it is reported.
     pub key: u64,
 }
 
@@ -36,7 +36,7 @@ impl Interest {
     }
 }
 
-/// Waits, at most for so long, and gives the keys of those of `watched` to which something has
+/// Waits, for no longer than that, and returns the keys of those of `watched` to which something has
 /// happened. ppoll(2) rather than poll(2), as milliseconds are too coarse for pacing.
 pub(crate) fn wait(
     device: Option<BorrowedFd<'_>>,

@@ -1,4 +1,4 @@
-//! Socket options: what a program has asked for, what the stack is told of it, and what is read back.
+//! Socket options: what a program has set, what the stack is told of it, and what is read back.
 
 use std::time::Duration;
 
@@ -10,43 +10,43 @@ use uncork_stack::{Algorithm, FastOpenKeys, KeepAlive, SocketOption};
 const MOST_SECONDS: u32 = 32_767;
 /// MAX_TCP_KEEPCNT, MAX_TCP_SYNCNT.
 const MOST_TRIES: u32 = 127;
-/// What a connection has for what comes, at the least, if its user says nothing.
+/// The least receive buffer of a connection, if its user says nothing.
 const LEAST_ROOM_BYTES: u32 = 64 << 10;
-/// INET_ECN_MASK: bits of the traffic class that are TCP's own.
+/// INET_ECN_MASK: the bits of the traffic class that are TCP's own.
 const ECN_BITS: u8 = 3;
 /// Least values of SO_SNDBUF and SO_RCVBUF, as they are read back (SOCK_MIN_SNDBUF, SOCK_MIN_RCVBUF).
 const LEAST_BUFFER_BYTES: (u32, u32) = (4608, 2304);
 /// do_tcp_setsockopt: not below TCP_MIN_MSS, not above MAX_TCP_WINDOW.
 const SEGMENT_BYTES: std::ops::RangeInclusive<u16> = 88..=32_767;
 
-/// What an option that was set means.
+/// The meaning of an option that was set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meaning {
     /// The stack is to be told.
     Told(SocketOption),
     /// It is kept here, to be obeyed or read back.
     Kept,
-    /// It is none of the stack's.
+    /// The option is not one of the stack's.
     Other,
 }
 
 /// An option as it was set: level, name and value.
 pub type Setting = (i32, i32, Vec<u8>);
 
-/// linux/tcp.h: those that libc does not have.
+/// The options of linux/tcp.h that libc does not have.
 pub(crate) const TCP_FASTOPEN_KEY: i32 = 33;
 pub(crate) const TCP_FASTOPEN_NO_COOKIE: i32 = 34;
-/// Of libc's names this is one of few targets'.
+/// The option of recvmsg(2) that tells how much is left; libc has the name for few targets only.
 pub const TCP_INQ: i32 = 36;
 
-/// What a program wants of TCP Fast Open.
+/// What a program asks of TCP Fast Open.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct FastOpenAsked {
-    /// Connections of a listener that may be open before their handshake is over (TCP_FASTOPEN).
+    /// How many connections of a listener may be open before their handshake is over (TCP_FASTOPEN).
     pub(crate) pending: u32,
     /// connect(2) leaves the SYN to the first data (TCP_FASTOPEN_CONNECT).
     pub(crate) connect: bool,
-    /// No cookie is asked for, or sent (TCP_FASTOPEN_NO_COOKIE).
+    /// No cookie is requested or sent (TCP_FASTOPEN_NO_COOKIE).
     pub(crate) without_cookie: bool,
     /// Keys of a listener's own (TCP_FASTOPEN_KEY).
     pub(crate) keys: Option<FastOpenKeys>,
@@ -61,13 +61,13 @@ pub struct Asked {
     not_sent_low_water: u32,
     no_delay: bool,
     cork: bool,
-    /// Whether, and how many seconds.
+    /// Whether it is on, and for how many seconds.
     linger: (bool, u16),
     traffic_class: u8,
     congestion: Algorithm,
     user_timeout_millis: u32,
     syn_retries: Option<u8>,
-    /// Timeouts of a SYN-ACK (TCP_DEFER_ACCEPT).
+    /// How many timeouts of a SYN-ACK it lasts (TCP_DEFER_ACCEPT).
     defer_accept: u8,
     pub(crate) fast_open: FastOpenAsked,
     keep_alive: Option<KeepAlive>,
@@ -77,9 +77,9 @@ pub struct Asked {
     pub(crate) send_timeout: Option<Duration>,
     /// SO_RCVLOWAT.
     pub(crate) receive_low_water: u32,
-    /// MSG_ZEROCOPY is to tell when the octets are free again (SO_ZEROCOPY), which only the kernel does.
+    /// MSG_ZEROCOPY is to report when the octets are free again (SO_ZEROCOPY), which only the kernel does.
     pub(crate) zero_copy: bool,
-    /// recvmsg(2) is to tell how much is left (TCP_INQ).
+    /// recvmsg(2) is to report how much is left (TCP_INQ).
     pub(crate) tells_what_is_left: bool,
     /// ICMP errors end a connection at once (IP_RECVERR, IPV6_RECVERR): kept to be read back, and for the kernel.
     hard_errors: (bool, bool),
@@ -89,7 +89,7 @@ pub struct Asked {
     settings: Vec<Setting>,
 }
 
-/// Whether an option is of those that count only before there is a connection, or for a listener.
+/// Returns whether an option counts only before there is a connection, or for a listener.
 pub(crate) fn is_of_handshakes(level: i32, name: i32) -> bool {
     level == libc::SOL_TCP
         && matches!(
@@ -102,7 +102,7 @@ pub(crate) fn is_of_handshakes(level: i32, name: i32) -> bool {
         )
 }
 
-/// One of 0 and 1.
+/// Reads a value that is 0 or 1.
 fn flag(value: &[u8]) -> Result<bool, Errno> {
     match int(value)? {
         0 => Ok(false),
@@ -111,7 +111,7 @@ fn flag(value: &[u8]) -> Result<bool, Errno> {
     }
 }
 
-/// One key, or one and another that was in use before it (tcp_fastopen_reset_cipher).
+/// Reads one key, or one and another that was in use before it (tcp_fastopen_reset_cipher).
 fn keys(value: &[u8]) -> Result<FastOpenKeys, Errno> {
     let (keys, rest) = value.as_chunks();
     match (keys, rest) {
@@ -121,13 +121,13 @@ fn keys(value: &[u8]) -> Result<FastOpenKeys, Errno> {
     }
 }
 
-/// TCP_DEFER_ACCEPT counts in timeouts of a SYN-ACK, of which the first is a second and each other one twice the one
-/// before, up to two minutes (secs_to_retrans, retrans_to_secs).
+/// The timeouts in which TCP_DEFER_ACCEPT counts: those of a SYN-ACK, of which the first is a second and each other one twice
+/// the one before, up to two minutes (secs_to_retrans, retrans_to_secs).
 mod deferral {
     /// TCP_RTO_MAX.
     const MOST_SECONDS: u32 = 120;
 
-    /// What has passed after each of them, in seconds.
+    /// Returns how many seconds have passed after each timeout.
     fn ends() -> impl Iterator<Item = u32> {
         let next = |timeout: &u32| Some((timeout * 2).min(MOST_SECONDS));
         std::iter::successors(Some(1), next).take(u8::MAX.into()).scan(0, |end, timeout| {
@@ -136,7 +136,7 @@ mod deferral {
         })
     }
 
-    /// How many it takes for so many seconds to pass.
+    /// Returns how many timeouts it takes for so many seconds to pass.
     pub(super) fn timeouts(seconds: i32) -> u8 {
         let seconds = u32::try_from(seconds).unwrap_or(0);
         if seconds == 0 {
@@ -146,7 +146,7 @@ mod deferral {
         u8::try_from(before).unwrap_or(u8::MAX).saturating_add(1)
     }
 
-    /// How long so many take.
+    /// Returns how many seconds so many timeouts take.
     pub(super) fn seconds(timeouts: u8) -> u32 {
         ends().take(timeouts.into()).last().unwrap_or(0)
     }
@@ -160,13 +160,13 @@ fn unsigned(value: &[u8]) -> Result<u32, Errno> {
     u32::try_from(int(value)?).map_err(|_| Errno::EINVAL)
 }
 
-/// One of those that may not be zero, nor larger than `most`.
+/// Reads a value that may not be zero, nor larger than `most`.
 fn positive(value: &[u8], most: u32) -> Result<u32, Errno> {
     let value = unsigned(value)?;
     if (1..=most).contains(&value) { Ok(value) } else { Err(Errno::EINVAL) }
 }
 
-/// How long a buffer is to be; a negative number is a large one (sk_setsockopt).
+/// Reads the length of a buffer; a negative number is a large one (sk_setsockopt).
 fn buffer_bytes(value: &[u8]) -> Result<u32, Errno> {
     Ok(int(value)?.cast_unsigned().min(MOST_BUFFER_BYTES))
 }
@@ -175,7 +175,7 @@ fn octet(value: &[u8]) -> Result<u8, Errno> {
     u8::try_from(int(value)?).map_err(|_| Errno::EINVAL)
 }
 
-/// struct timeval; none for zero, which means for ever (socket(7)).
+/// Reads a struct timeval; none for zero, which means for ever (socket(7)).
 fn time(value: &[u8]) -> Result<Option<Duration>, Errno> {
     let word = |at: usize| {
         let bytes = value.get(at..).and_then(|rest| rest.first_chunk::<8>());
@@ -185,7 +185,7 @@ fn time(value: &[u8]) -> Result<Option<Duration>, Errno> {
     if !(0..1_000_000).contains(&micros) {
         return Err(Errno::EDOM);
     }
-    // A negative one does not wait at all (sock_set_timeout).
+    // A negative time does not wait at all (sock_set_timeout).
     let seconds = u64::try_from(seconds).unwrap_or(0);
     let micros = u64::try_from(micros).unwrap_or(0);
     let time = Duration::from_secs(seconds) + Duration::from_micros(micros);
@@ -199,24 +199,24 @@ fn of_time(time: Option<Duration>) -> Vec<u8> {
 }
 
 impl Asked {
-    /// Whether Nagle's algorithm may hold back what is written (no TCP_NODELAY).
+    /// Returns whether Nagle's algorithm may hold back what is written (no TCP_NODELAY).
     pub(crate) fn may_delay(&self) -> bool {
         !self.no_delay
     }
 
-    /// What a connection is to be told when there is one, oldest first.
+    /// Returns what a connection is to be told when there is one, oldest first.
     #[must_use]
     pub fn options(&self) -> &[SocketOption] {
         &self.options
     }
 
-    /// Whether connect(2) is to leave the SYN to the first data.
+    /// Returns whether connect(2) is to leave the SYN to the first data.
     #[must_use]
     pub fn connects_fast(&self) -> bool {
         self.fast_open.connect
     }
 
-    /// What was set, as it was set.
+    /// Returns what was set, as it was set.
     #[must_use]
     pub fn settings(&self) -> &[Setting] {
         &self.settings
@@ -228,7 +228,7 @@ impl Asked {
         self.options.push(option);
     }
 
-    /// setsockopt(2).
+    /// Does setsockopt(2).
     ///
     /// # Errors
     ///
@@ -238,10 +238,10 @@ impl Asked {
             libc::SOL_SOCKET => self.set_socket(name, value),
             libc::SOL_TCP => self.set_tcp(name, value),
             libc::SOL_IP if name == libc::IP_TOS => {
-                // One octet does as well (ip(7)).
+                // One octet is accepted as well (ip(7)).
                 let short = value.first().copied().filter(|_| value.len() < 4);
                 let class = short.map_or_else(|| int(value), |class| Ok(class.into()))?;
-                // What does not fit is cut off (ip_setsockopt).
+                // Higher bits are cut off (ip_setsockopt).
                 self.set_class(class.to_le_bytes()[0])
             }
             libc::SOL_IP if name == libc::IP_RECVERR => {
@@ -253,7 +253,7 @@ impl Asked {
                 Ok(Meaning::Kept)
             }
             libc::SOL_IPV6 if name == libc::IPV6_TCLASS => match int(value)? {
-                // By default.
+                // The default.
                 -1 => self.set_class(0),
                 _ => self.set_class(octet(value)?),
             },
@@ -262,7 +262,7 @@ impl Asked {
         if let Meaning::Told(option) = meaning {
             self.keep(option);
         }
-        // What counts while there is no connection is none of a connection's.
+        // What counts only while there is no connection is none of a connection's settings.
         if meaning != Meaning::Other && !is_of_handshakes(level, name) {
             self.settings
                 .retain(|(its_level, its_name, _)| (*its_level, *its_name) != (level, name));
@@ -277,7 +277,7 @@ impl Asked {
         Ok(Meaning::Told(SocketOption::TrafficClass(class)))
     }
 
-    /// Octets that who reads waits for: never more than fit in beside as many that are on their way.
+    /// Returns for how many octets a reader waits: never more than fit in beside as many that are on their way.
     pub(crate) fn low_water(&self) -> u32 {
         self.receive_low_water.clamp(1, WINDOW_BYTES / 2)
     }
@@ -299,10 +299,10 @@ impl Asked {
                 SocketOption::KeepAlive(self.keep_alive)
             }
             libc::SO_LINGER => {
-                // struct linger: whether, and how many seconds.
+                // struct linger: whether it is on, and for how many seconds.
                 let seconds = unsigned(value.get(4..).ok_or(Errno::EINVAL)?)?;
                 let seconds = u16::try_from(seconds).unwrap_or(u16::MAX);
-                // Whoever no longer waits keeps his seconds.
+                // Where it is turned off, the seconds stay.
                 let on = int(value)? != 0;
                 self.linger = (on, if on { seconds } else { self.linger.1 });
                 SocketOption::Linger(on.then_some(seconds))
@@ -335,7 +335,7 @@ impl Asked {
         Ok(Meaning::Told(option))
     }
 
-    /// What counts where somebody listens or connects, and is asked there.
+    /// Sets an option of TCP Fast Open, which counts where a socket listens or connects, and is looked at there.
     fn set_fast_open(&mut self, name: i32, value: &[u8]) -> Result<(), Errno> {
         let asked = &mut self.fast_open;
         match name {
@@ -431,8 +431,8 @@ impl Asked {
         Meaning::Told(SocketOption::KeepAlive(self.keep_alive))
     }
 
-    /// What the kernel's descriptor says of a socket that is new here counts as set, also where nobody can set it so: then it
-    /// is the host's (net.ipv4.tcp_keepalive_time may be a day).
+    /// Takes over what the kernel's descriptor says of a socket that is new here, as if it was set, also where no program could
+    /// set it so: then it is the host's (net.ipv4.tcp_keepalive_time may be a day).
     pub fn hear(&mut self, level: i32, name: i32, value: &[u8]) {
         let is_of_probes =
             matches!(name, libc::TCP_KEEPIDLE | libc::TCP_KEEPINTVL | libc::TCP_KEEPCNT);
@@ -446,8 +446,8 @@ impl Asked {
         }
     }
 
-    /// getsockopt(2) of what was set, or is so by default; nothing for what is not known here. Buffers
-    /// that were not set are as long as `buffers` says: to send, and to receive.
+    /// Does getsockopt(2) of what was set, or is so by default; nothing for what is not known here. Buffers that were not
+    /// set are as long as `buffers` says: to send, and to receive.
     #[must_use]
     pub fn get(&self, level: i32, name: i32, buffers: (u32, u32)) -> Option<Vec<u8>> {
         let wanted = &self.keep_alive_wanted;
@@ -479,13 +479,13 @@ impl Asked {
             (libc::SOL_TCP, libc::TCP_FASTOPEN) => self.fast_open.pending,
             (libc::SOL_TCP, libc::TCP_FASTOPEN_CONNECT) => self.fast_open.connect.into(),
             (libc::SOL_TCP, TCP_FASTOPEN_NO_COOKIE) => self.fast_open.without_cookie.into(),
-            // Nobody who has one needs it from here.
+            // No program that has a key needs it from here.
             (libc::SOL_TCP, TCP_FASTOPEN_KEY) => return Some(Vec::new()),
             (libc::SOL_TCP, libc::TCP_DEFER_ACCEPT) => deferral::seconds(self.defer_accept),
             (libc::SOL_TCP, libc::TCP_KEEPIDLE) => seconds(wanted.idle),
             (libc::SOL_TCP, libc::TCP_KEEPINTVL) => seconds(wanted.interval),
             (libc::SOL_TCP, libc::TCP_KEEPCNT) => wanted.probes.into(),
-            // Before there is a connection: what was asked for, or RFC 1122's.
+            // Before there is a connection: what was asked for, or RFC 1122's default.
             (libc::SOL_TCP, libc::TCP_MAXSEG) => self.most_segment_bytes.unwrap_or(536).into(),
             (libc::SOL_TCP, libc::TCP_CONGESTION) => {
                 let name: &[u8] = match self.congestion {
@@ -557,7 +557,7 @@ mod tests {
         assert_eq!(asked.options(), [SocketOption::KeepAlive(Some(told))]);
         let read = asked.get(libc::SOL_TCP, libc::TCP_KEEPIDLE, (0, 0));
         assert_eq!(read.as_deref(), Some(&day[..]));
-        // The kernel's socket that the connection may come to has that anyhow.
+        // The kernel's socket that the connection may be handed to has the host's values anyhow.
         assert!(asked.settings().iter().all(|(level, ..)| *level == libc::SOL_SOCKET));
     }
 
@@ -580,7 +580,7 @@ mod tests {
 
     #[test]
     fn a_low_water_of_nothing_is_the_hosts() {
-        // tcp_notsent_lowat(); -1 is none at all, whatever the host has.
+        // tcp_notsent_lowat(); -1 is no limit at all, whatever the host has.
         for (asked, meant) in [(1, Some(1)), (0, None), (-1, Some(u32::MAX))] {
             let mut one = Asked::default();
             let meaning = set(&mut one, libc::SOL_TCP, libc::TCP_NOTSENT_LOWAT, asked);

@@ -1,4 +1,4 @@
-//! What wakes one thread: an eventfd of its own, made when it first sleeps; and where that thread is asleep.
+//! A thread's bell: an eventfd of its own, made when it first sleeps, that wakes it; and in which parts it is asleep.
 
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd as _, RawFd};
@@ -12,25 +12,25 @@ use crate::eye::Eye;
 use crate::fork;
 use crate::parts::{AtomicParts, Part, Parts};
 
-/// A thread's bell.
+/// A thread's bell, shared with those who ring it.
 pub(crate) type Bell = Arc<OneBell>;
 
 #[derive(Debug)]
 pub(crate) struct OneBell {
     event: Event,
-    /// Where its thread sleeps, and makes the turns when something comes.
+    /// The parts in which its thread sleeps, and makes the turns when something comes.
     asleep: AtomicParts,
-    /// Its thread's.
+    /// Its thread's eye.
     pub(crate) eye: Eye,
 }
 
 /// Every bell of the process.
 static ALL: Mutex<Vec<Weak<OneBell>>> = Mutex::new(Vec::new());
 
-/// Nobody makes one, or ends, while this lives.
+/// While it lives, no bell is made and none is listed.
 pub(crate) type AllHeld = MutexGuard<'static, Vec<Weak<OneBell>>>;
 
-/// Over fork(2), whose child would find the lock taken for ever by a thread that it does not have.
+/// Holds the list over fork(2): the child would find it locked for ever by a thread that it does not have.
 pub(crate) fn hold_over_fork() -> Option<AllHeld> {
     fork::hold(&ALL)
 }
@@ -43,8 +43,8 @@ thread_local! {
     static BELL: RefCell<Option<(u32, Bell)>> = const { RefCell::new(None) };
 }
 
-/// The calling thread's, in the process of this number: a child of fork must not answer its parent's. A thread
-/// at its end, which has nothing of its own any more, gets one that is closed when it is put away.
+/// Returns the calling thread's bell, in the process of this number: a child of fork must not answer to its parent's. A
+/// thread at its end, whose thread-locals are gone, gets one that is closed when it is dropped.
 pub(crate) fn mine(process: u32) -> Result<Bell, Errno> {
     let kept = BELL.try_with(|bell| {
         let mut bell = bell.try_borrow_mut().ok()?;
@@ -69,7 +69,7 @@ pub(crate) fn make() -> Result<Bell, Errno> {
     Ok(bell)
 }
 
-/// The descriptors of all bells, and of what their threads see by.
+/// Returns the descriptors of all bells, and of their threads' eyes.
 pub(crate) fn descriptors() -> Vec<RawFd> {
     let all = hold_all();
     let of = |bell: Bell| [Some(bell.as_raw_fd()), bell.eye.as_raw_fd()];
@@ -81,23 +81,23 @@ impl OneBell {
         self.event.as_raw_fd()
     }
 
-    /// Its thread is about to sleep there.
+    /// Notes that its thread is about to sleep there.
     pub(crate) fn falls_asleep(&self, part: Part) {
         self.asleep.add(part);
     }
 
-    /// It sleeps there no more.
+    /// Notes that its thread sleeps there no more.
     pub(crate) fn wakes(&self, part: Part) {
         self.asleep.take(Parts::of(part));
     }
 
-    /// Whether it does, and no handler runs on top of that.
+    /// Returns whether its thread sleeps there, with no signal handler running on top of that.
     pub(crate) fn is_asleep(&self, part: Part) -> bool {
         self.asleep.get().has(part)
     }
 }
 
-/// For a signal handler: the calling thread sleeps nowhere, as far as that is known, until it says so again. Where it did.
+/// For a signal handler: the calling thread counts as asleep nowhere until it says so again. Returns where it slept.
 pub(crate) fn sleep_nowhere() -> Parts {
     let bell = BELL.try_with(|bell| {
         let bell = bell.try_borrow().ok()?;
@@ -111,7 +111,7 @@ pub(crate) fn ring(bell: &Bell) {
     bell.event.ring();
 }
 
-/// It was heard.
+/// Silences a bell that was heard.
 pub(crate) fn silence(bell: &Bell) {
     bell.event.silence();
 }

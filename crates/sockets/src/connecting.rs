@@ -1,4 +1,4 @@
-//! connect(2), getsockname(2), getpeername(2), shutdown(2), and what close(2) may wait for.
+//! connect(2), getsockname(2), getpeername(2), shutdown(2), and the wait of close(2) (SO_LINGER).
 
 use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
@@ -22,12 +22,12 @@ use crate::waiting::Wait;
 use crate::world::World;
 use crate::{Sockets, connected, errno, name};
 
-/// Which end of a connection.
+/// An end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// This one.
+    /// Ours.
     Local,
-    /// The other one.
+    /// The peer's.
     Remote,
 }
 
@@ -41,8 +41,8 @@ pub enum Begun {
 }
 
 impl<O: Outside> Sockets<O> {
-    /// A local end to open a connection to `remote` from that nobody else has, without the kernel's socket `fd` being bound to
-    /// it, which is of the network namespace of this number (SO_NETNS_COOKIE). None: that is to be bound.
+    /// Returns a local end that nothing else has, to open a connection to `remote` from without binding the kernel's socket `fd`,
+    /// which is of the network namespace of this number (SO_NETNS_COOKIE). None: that is to be bound.
     pub fn reserved_end(
         &self,
         (fd, namespace): (RawFd, u64),
@@ -53,8 +53,8 @@ impl<O: Outside> Sockets<O> {
         self.with(self.mine(), |world| world.reserved_end(fd, way)).flatten()
     }
 
-    /// Whoever wants to bind to a port that is taken may have had it himself a moment ago, in a connection that is closed or
-    /// over: that is said, if it was not yet. Whether there was something.
+    /// Reports connections of this port that are closed or over, and were not reported: a program that wants to bind to a port
+    /// that is taken may have had it itself a moment ago. Returns whether there were some.
     pub fn gives_back(&self, port: u16) -> bool {
         self.with_all(|world| world.gives_back(port)).contains(&true)
     }
@@ -98,12 +98,12 @@ impl<O: Outside> Sockets<O> {
         Ok(begun)
     }
 
-    /// Whether a connection from here to there would be refused, as the stack has had one that is not over yet.
+    /// Returns whether a connection from here to there would be refused, as the stack has had one that is not over yet.
     pub fn is_taken(&self, local: SocketAddr, remote: SocketAddr) -> bool {
         self.with_all(|world| world.opened.contains(&(local, remote))).contains(&true)
     }
 
-    /// Whether a socket of this process is at these ends: one that has failed or was closed is not, although
+    /// Returns whether a socket of this process has these ends: one that has failed or was closed has not, although
     /// [`Sockets::is_taken`] may say so for a while.
     pub fn is_between(&self, local: SocketAddr, remote: SocketAddr) -> bool {
         self.with_all(|world| {
@@ -120,12 +120,12 @@ impl<O: Outside> Sockets<O> {
         .contains(&true)
     }
 
-    /// Whether there are connections that this process has opened, those in TIME-WAIT among them.
+    /// Returns whether there are connections that this process has opened, those in TIME-WAIT among them.
     pub fn has_opened(&self) -> bool {
         self.with_all(|world| !world.opened.is_empty()).contains(&true)
     }
 
-    /// The address to connect to `remote` from.
+    /// Returns the address to connect to `remote` from.
     ///
     /// # Errors
     ///
@@ -154,7 +154,7 @@ impl<O: Outside> Sockets<O> {
         let part = self.at(fd);
         let attempt = |world: &mut World| match world.finish_connect(slot) {
             Err(Errno::EAGAIN) => None,
-            // Only what is connected can be.
+            // Only a connection that is established can have become the kernel's.
             Err(_) if world.table.is_handed_over(fd) => Some(Ok(())),
             done => Some(done),
         };
@@ -177,11 +177,11 @@ impl<O: Outside> Sockets<O> {
         self.wait(wait, &mut |world, _| attempt(world))?.unwrap_or(Err(Errno::EINPROGRESS))
     }
 
-    /// A connection could not be made: the socket is the kernel's again, as if nothing had been tried.
+    /// Gives a socket whose connection could not be made back to the kernel, as if nothing had been tried.
     ///
     /// # Errors
     ///
-    /// EBADF if it is none of ours.
+    /// EBADF if it is not ours.
     pub fn give_back(&self, fd: RawFd) -> Result<HandedOver, Errno> {
         self.call(fd, |world| {
             let slot = world.table.slot(fd)?;
@@ -195,23 +195,23 @@ impl<O: Outside> Sockets<O> {
         })
     }
 
-    /// A connection is dissolved, as by connect(2) to AF_UNSPEC: it ends with a reset, and what is behind the descriptor
-    /// is a socket of the kernel's that is not connected.
+    /// Dissolves a connection, as connect(2) to AF_UNSPEC does: it ends with a reset, and the descriptor stands for a
+    /// socket of the kernel's that is not connected.
     ///
     /// # Errors
     ///
-    /// EINVAL if it is no connection, EBADF if it is none of ours; EMFILE and its kin if there can be no socket.
+    /// EINVAL if it is no connection, EBADF if it is not ours; EMFILE and its kin if there can be no socket.
     pub fn disconnect(&self, fd: RawFd) -> Result<(), Errno> {
         self.call(fd, |world| {
             let slot = world.table.slot(fd)?;
             let handed = world.disconnect(&self.outside, slot)?;
-            // Under the lock: whoever closes a descriptor may get its number again at once.
+            // Under the lock: a thread that closes a descriptor may get its number again at once.
             self.outside.settle(&handed);
             Ok(())
         })
     }
 
-    /// getsockname(2) or getpeername(2), as a struct sockaddr.
+    /// Returns the name of an end as a struct sockaddr, as getsockname(2) and getpeername(2) do.
     ///
     /// # Errors
     ///
@@ -231,7 +231,7 @@ impl<O: Outside> Sockets<O> {
         })
     }
 
-    /// shutdown(2).
+    /// Does shutdown(2).
     ///
     /// # Errors
     ///
@@ -245,7 +245,7 @@ impl<O: Outside> Sockets<O> {
         };
         self.call(fd, |world| {
             let (slot, place) = connected(world, fd)?;
-            // What has come since: it may be over.
+            // Segments that have come since may have ended it.
             world.turn_if_due();
             let (link, now) = world.link(place)?;
             let state = link.stack().state(place.id).ok_or(Errno::ENOTCONN)?;
@@ -253,15 +253,15 @@ impl<O: Outside> Sockets<O> {
                 return Err(Errno::ENOTCONN);
             }
             link.stack().shutdown(now, place.id, how);
-            // Whoever waits to read is told.
+            // Threads that wait to read are told.
             world.note(slot);
             world.turn();
             Ok(())
         })
     }
 
-    /// Waits for what was sent to arrive, if the last descriptor of a socket that wants that is about to
-    /// be closed (SO_LINGER).
+    /// Waits until what was sent was acknowledged, if `fd` is the last descriptor of a socket with SO_LINGER, and is about
+    /// to be closed.
     pub(crate) fn linger(&self, fd: RawFd) {
         let begun = self.call(fd, |world| {
             let (slot, socket) = world.table.find(fd)?;
@@ -290,7 +290,7 @@ impl<O: Outside> Sockets<O> {
     }
 }
 
-/// A signal handler has interrupted the stack.
+/// The reason given when a signal handler that has interrupted the stack connects.
 const IN_HANDLER: &str = "a signal handler has connected it in the middle of another call";
 
 impl World {
@@ -329,7 +329,7 @@ impl World {
         }
         let (link, now) = self.link(place)?;
         link.stack().abort(now, place.id);
-        // Whoever waits for it is told by the kernel's.
+        // A thread that waits for it is told by the kernel's socket.
         self.note(slot);
         let mut gone = None;
         for &fd in &fds {
@@ -344,7 +344,7 @@ impl World {
     }
 
     fn reserved_end(&mut self, fd: RawFd, way: Way) -> Option<SocketAddr> {
-        // Who has left the privileged half asks it for nothing.
+        // A process that has left the privileged half asks it for nothing.
         self.link_of(SocketAddr::new(way.from, 0))?;
         let local = match self.ports.take(way) {
             Some(local) => local,
@@ -355,7 +355,7 @@ impl World {
         };
         let now = self.now();
         if let Some(wanted) = self.ports.wanted_ahead(way, now) {
-            // Those may be among the ones that come.
+            // Ports of those that are over may be among the ones that come.
             self.say_over();
             if let Ok(number) = self.host.reserve(way.from, way.remote, wanted, fd) {
                 self.ports.are_coming(way, wanted, number);
@@ -374,7 +374,7 @@ impl World {
         keeps
     }
 
-    /// What is idle, closed or over is said.
+    /// Gives idle ports back, and reports connections that are closed or over.
     pub(crate) fn tidy_ports(&mut self) {
         let now = self.now();
         for number in self.ports.give_back_idle(now) {
@@ -383,7 +383,7 @@ impl World {
         self.say_over();
     }
 
-    /// Whoever had them is gone.
+    /// Forgets reserved ports, as the instance that had them for this process is gone.
     pub(crate) fn lose_ports(&mut self) {
         for number in self.ports.are_lost() {
             self.host.forsake(number);
@@ -399,13 +399,13 @@ impl World {
                 if wanted == 0 {
                     return;
                 }
-                // The ports of those may be the ones that are missing.
+                // The ports of those that are over may be the ones that are missing.
                 self.say_over();
                 (wanted, self.host.reserve(way.from, way.remote, wanted, fd))
             }
         };
         let ports = asked.and_then(|number| self.host.reserved(number));
-        // Who has waited for them in vain does not ask again at once.
+        // A thread that has waited for them in vain does not ask again at once.
         let now = self.now();
         self.ports.add(way, wanted, ports.unwrap_or_default(), now);
     }
@@ -418,12 +418,12 @@ impl World {
         asked: &Asked,
     ) -> Result<Place, Reason> {
         if self.opened.contains(&ends) {
-            // What is owned already is not to be disowned for this.
+            // The ends are owned already, and are not to be disowned for this.
             return Err("a connection of the same ends is not over yet".to_owned());
         }
         let begun = self.begin_between(fd, ends, fast, asked);
         if begun.is_err() {
-            // What was reserved for it alone.
+            // A port that was reserved for it alone.
             self.ports.is_unused(ends);
         }
         begun

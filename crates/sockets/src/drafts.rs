@@ -1,26 +1,26 @@
-//! What threads have written and may go on writing: a message is whole when its thread turns to something else.
+//! Drafts: what threads have written and may go on writing. A message is whole when its thread turns to something else.
 //!
-//! Nagle's algorithm has no use then: who has turned to reading has said all that he wanted to say, and what is held back
-//! would wait for an acknowledgement that the other end delays by 40 ms, as it waits for the rest. So what such a thread
-//! has written is declared to be whole ([`uncork_stack::Stack::complete`]). What leaves earlier, as there is much of it or
-//! another thread makes a turn, is not, and goes by Nagle's algorithm: a program that writes octet by octet fills segments.
-//! Who is not seen to turn away is not waited for longer than for his octets (`keeper.rs`).
+//! Nagle's algorithm has no use then: a thread that has turned to reading has said all that it wanted to say, and what is held
+//! back would wait for an acknowledgement that the peer delays by 40 ms, as it waits for the rest. So what such a thread has
+//! written is declared to be whole ([`uncork_stack::Stack::complete`]). What leaves earlier, as there is much of it or another
+//! thread makes a turn, is not, and goes by Nagle's algorithm: a program that writes octet by octet fills segments. A thread
+//! that is not seen to turn away is waited for no longer than its octets are (`keeper.rs`).
 
 use std::collections::VecDeque;
 
 use crate::table::Place;
 
-/// Drafts that are remembered; behind that the first is whole.
+/// How many drafts are remembered; with one more the first is declared to be whole.
 const MOST: usize = 256;
-/// The latest, of which none is there twice: threads take turns.
+/// None of the latest so many is there twice: threads take turns.
 const LATEST: usize = 16;
 
 thread_local! {
-    /// Its address tells a thread from the others.
+    /// Its address tells this thread from the others.
     static HERE: u8 = const { 0 };
 }
 
-/// A thread.
+/// A thread that writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Writer(usize);
 
@@ -35,7 +35,7 @@ impl Writer {
 pub(crate) struct Drafts(VecDeque<(Writer, Place)>);
 
 impl Drafts {
-    /// This thread has written to a connection. Gives one whose draft is whole.
+    /// Notes that this thread has written to a connection. Returns one whose draft is whole.
     pub(crate) fn note(&mut self, place: Place) -> Option<Place> {
         let draft = (Writer::me(), place);
         if self.0.iter().rev().take(LATEST).any(|one| *one == draft) {
@@ -46,14 +46,14 @@ impl Drafts {
         first.map(|(_, place)| place)
     }
 
-    /// The same as [`Drafts::take_mine`] where there is one and no more, as mostly.
+    /// Takes this thread's draft if that is the only one, as in most cases: cheaper than [`Drafts::take_mine`].
     #[inline]
     pub(crate) fn take_only(&mut self) -> Option<Place> {
         let is_mine = self.0.len() == 1 && self.0[0].0 == Writer::me();
         if is_mine { self.0.pop_front().map(|(_, place)| place) } else { None }
     }
 
-    /// This thread turns to something else.
+    /// Takes this thread's drafts, as it turns to something else.
     pub(crate) fn take_mine(&mut self) -> Vec<Place> {
         if self.0.is_empty() {
             return Vec::new();
@@ -65,7 +65,7 @@ impl Drafts {
         mine.into_iter().map(|(_, place)| place).collect()
     }
 
-    /// Nobody is waited for any longer.
+    /// Takes all drafts: no thread is waited for any longer.
     pub(crate) fn take_all(&mut self) -> Vec<Place> {
         std::mem::take(&mut self.0).into_iter().map(|(_, place)| place).collect()
     }

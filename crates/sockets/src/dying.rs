@@ -1,9 +1,9 @@
-//! The end by a signal for which the program has no handler.
+//! The end of the process by a signal for which the program has no handler.
 //!
-//! Whoever stands in for one has interrupted the program anywhere, in the middle of its allocator, too, so he asks a
-//! keeper to end, and waits. The keeper may need what the interrupted thread has locked, the allocator's memory first of
-//! all, so he does not wait for ever, but goes on in the program; it is the keeper who ends the process then. Threads
-//! that would have been ended come in here no more: who tries sleeps for what is left of the process's life.
+//! Our handler in its place has interrupted the program anywhere, in its allocator, too, so it asks a keeper to end the
+//! connections, and waits. The keeper may need what the interrupted thread has locked, first of all the allocator's memory, so
+//! the handler does not wait for ever, but lets the program go on; then the keeper ends the process. Threads that the signal
+//! would have ended no longer enter the stack: one that tries sleeps for the rest of the process's life.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::SeqCst;
@@ -13,10 +13,10 @@ use crate::outside::Outside;
 use crate::parts::Part;
 use crate::{Sockets, is_inside};
 
-/// What is known of the end.
+/// The state of the process's end.
 #[derive(Debug)]
 pub(crate) struct Dying {
-    /// Whose keeper does it, counted from one; none so far.
+    /// The number of the part whose keeper does it, counted from one; zero for none so far.
     by: AtomicU8,
     /// The signal.
     of: AtomicI32,
@@ -24,11 +24,11 @@ pub(crate) struct Dying {
 }
 
 thread_local! {
-    /// This is a keeper.
+    /// Whether this thread is a keeper.
     static KEEPS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The calling thread is a keeper: one of them does it, and none is in the way.
+/// Notes that the calling thread is a keeper: one of them does it, and none is kept out.
 pub(crate) fn i_keep() {
     KEEPS.set(true);
 }
@@ -38,7 +38,7 @@ impl Dying {
         Self { by: AtomicU8::new(0), of: AtomicI32::new(0), done: AtomicBool::new(false) }
     }
 
-    /// Whether the calling thread may not come in any more. Who is in here goes on.
+    /// Returns whether the calling thread may not enter any more. One that is inside goes on.
     #[inline]
     pub(crate) fn keeps_out(&self) -> bool {
         self.by.load(SeqCst) != 0 && !KEEPS.get() && !is_inside()
@@ -48,7 +48,7 @@ impl Dying {
         self.by.load(SeqCst) == part.number() + 1
     }
 
-    /// The child of fork lives.
+    /// Forgets it in the child of fork, which lives.
     pub(crate) fn forget(&self) {
         self.by.store(0, SeqCst);
         self.of.store(0, SeqCst);
@@ -57,18 +57,18 @@ impl Dying {
 }
 
 impl<O: Outside> Sockets<O> {
-    /// For a signal handler: has a keeper do what [`Outside::end`] does, and then end the process by this signal. Whether
-    /// there is one; without, nothing is on the stack.
+    /// For a signal handler: has a keeper do what [`Outside::end`] does, and then end the process by this signal. Returns
+    /// whether there is a keeper; without one, nothing is on the stack.
     pub fn ask_for_end(&self, signal: i32) -> bool {
         let has_keeper = |part: &Part| self.share(*part).keeper.exists();
         let Some(part) = self.all().find(has_keeper) else { return false };
-        // Somebody else may have asked before.
+        // Another thread may have asked before.
         let _ = self.dying.of.compare_exchange(0, signal, SeqCst, SeqCst);
         let _ = self.dying.by.compare_exchange(0, part.number() + 1, SeqCst, SeqCst);
         true
     }
 
-    /// For who has asked, again and again: whether it is done.
+    /// For a handler that has asked, again and again: returns whether it is done.
     pub fn has_ended(&self) -> bool {
         let by = self.dying.by.load(SeqCst);
         if let Some(number) = by.checked_sub(1) {
@@ -77,7 +77,7 @@ impl<O: Outside> Sockets<O> {
         self.dying.done.load(SeqCst)
     }
 
-    /// For a keeper, when it wakes: ends the process's connections, if it was asked to.
+    /// For a keeper, when it wakes: ends the process's connections and then the process, if it was asked to.
     pub(crate) fn end_if_asked(&self, part: Part) {
         if self.dying.is_by(part) {
             self.outside.end();
@@ -87,7 +87,7 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
-    /// For the program's threads while another one ends the process.
+    /// Sleeps for ever, for a thread of the program while another one ends the process.
     #[cold]
     pub(crate) fn sleep_for_ever(&self) {
         while self.dying.by.load(SeqCst) != 0 {

@@ -1,4 +1,4 @@
-//! The end of the process: what it has sent is on its way when it has gone.
+//! The end of the process: what it has sent is on its way when it is gone.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -15,14 +15,14 @@ use crate::waiting::Wait;
 use crate::world::World;
 
 /// How long a process that ends goes on with its connections itself. Most peers have acknowledged everything by then;
-/// what is left to the others is the kernel's affair.
+/// the kernel goes on with the others.
 const BEFORE_KERNEL: Duration = Duration::from_millis(100);
-/// How long if the kernel does not take them. Whoever has not acknowledged everything by then gets a reset.
+/// How long, if the kernel does not take them. A peer that has not acknowledged everything by then gets a reset.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl<O: Outside> Sockets<O> {
-    /// The process ends, or becomes another program: its connections are closed, and what was sent arrives, however
-    /// slow a peer is.
+    /// Closes the connections of a process that ends, or becomes another program: what was sent arrives, however slow a
+    /// peer is.
     pub fn end(&self) {
         let begun = Instant::now();
         let quiet = self.with_all(|world| {
@@ -48,7 +48,7 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
-    /// Whether all of this process's stacks are, after this time at the latest.
+    /// Waits until all of this process's stacks are quiet, for no longer than this; returns whether they are.
     fn becomes_quiet(&self, limit: Duration) -> bool {
         let wait = Wait {
             waits_for: For::Sockets(Vec::new()),
@@ -88,15 +88,15 @@ impl World {
         }
     }
 
-    /// What is left of closed connections becomes the kernel's, as far as it takes them, and as there is time.
+    /// Gives what is left of closed connections to the kernel, as far as it takes them and there is time.
     pub(crate) fn let_go_all(&mut self, until: Instant) {
         let ids = |(link, stack): (usize, &mut Link)| {
             stack.stack().all().into_iter().map(move |id| Place { link, id })
         };
-        // What an instance has it sends on by itself.
+        // An instance goes on sending what it has by itself.
         let own = self.links().iter_mut().enumerate().filter(|(_, link)| !link.is_attached());
         let mut all: Vec<_> = own.flat_map(ids).collect();
-        // Peers who have everything, and have only not ended, come last: there may be thousands of them.
+        // Peers that have everything, and only have not ended, come last: there may be thousands of them.
         all.sort_by_key(|place| {
             let link = self.links().get(place.link);
             link.is_some_and(|link| link.state(place.id) == Some(State::FinWait2))
@@ -115,7 +115,7 @@ impl World {
         self.turn();
     }
 
-    /// Whether nobody has anything left to send, or to hear.
+    /// Returns whether no connection has anything left to send, or to hear.
     fn is_quiet(&mut self) -> bool {
         self.links().iter_mut().all(|link| link.stack().is_quiet())
     }

@@ -1,5 +1,5 @@
-//! Sets of descriptors that somebody waits for together (epoll(7)), as far as the stack's are members.
-//! The kernel's members are in the kernel's set of the same descriptor.
+//! Epoll sets (epoll(7)), as far as members on the stack are concerned. The kernel's members are in the kernel's set of
+//! the same descriptor.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -15,12 +15,12 @@ use crate::table::{Slot, Socket};
 
 const EDGE: u32 = libc::EPOLLET as u32;
 const ONE_SHOT: u32 = libc::EPOLLONESHOT as u32;
-/// Told whether asked for or not.
+/// The events that are told whether asked for or not.
 const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
-/// What does not name an event.
+/// The bits that do not name an event.
 pub(crate) const WAYS: u32 = EDGE | ONE_SHOT | libc::EPOLLWAKEUP as u32 | EXCLUSIVE;
 const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
-/// What goes with it (EPOLLEXCLUSIVE_OK_BITS of fs/eventpoll.c).
+/// What may be combined with it (EPOLLEXCLUSIVE_OK_BITS of fs/eventpoll.c).
 const WITH_EXCLUSIVE: u32 =
     (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLWAKEUP) as u32 | ALWAYS | EDGE | EXCLUSIVE;
 
@@ -28,19 +28,19 @@ const WITH_EXCLUSIVE: u32 =
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Watch {
     set: RawFd,
-    /// The descriptor by which it was entered.
+    /// The descriptor under which it was entered.
     fd: RawFd,
     /// EPOLLIN and its kin, with EPOLLET and EPOLLONESHOT.
     events: u32,
     data: u64,
-    /// Something has happened since it was last told.
+    /// Whether something has happened since it was last told.
     edge: bool,
-    /// Where it is among those to be looked at. Whoever was there under its name before does not count.
+    /// Its ticket among those to be looked at. One that was there under its name before does not count.
     queued: Option<Ticket>,
 }
 
 impl Watch {
-    /// Whether it is to be told there that something can be read, or somebody accepted.
+    /// Returns whether that set is to be told of data, or of a connection that can be accepted.
     pub(crate) fn waits_in(&self, set: RawFd) -> bool {
         self.is_of(set) && self.events & libc::EPOLLIN as u32 != 0
     }
@@ -49,34 +49,34 @@ impl Watch {
         self.set == set
     }
 
-    /// A set is known by another number.
+    /// Renames a set, which is known by another number from now on.
     pub(crate) fn rename(&mut self, set: RawFd, other: RawFd) {
         if self.is_of(set) {
             self.set = other;
         }
     }
 
-    /// As the kernel would be told.
+    /// Returns it as the kernel would be told.
     pub(crate) fn told(&self) -> Watched {
         let event = libc::epoll_event { events: self.events, u64: self.data };
         Watched { set: self.set, fd: self.fd, event }
     }
 
-    /// What is to be told if `ready` is what holds now.
+    /// Returns what is to be told if `ready` is what holds now.
     fn wants(&self, ready: u32) -> Option<u32> {
         let events = ready & self.events;
         let by_edge = self.events & EDGE != 0;
-        // One that was told once wants nothing more, not even errors, until it is changed.
+        // One that was told once (EPOLLONESHOT) wants nothing more, not even errors, until it is changed.
         let nothing = events == 0 || self.events & !WAYS == 0 || by_edge && !self.edge;
         (!nothing).then_some(events)
     }
 }
 
-/// Numbers what is queued: sockets and descriptors are closed and come again under the same names.
+/// The number of a queued member: sockets and descriptors are closed and come again under the same names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Ticket(u64);
 
-/// A member that may have something to tell.
+/// A queued member, which may have something to tell.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Candidate {
     pub(crate) slot: Slot,
@@ -91,23 +91,22 @@ pub(crate) struct Happened {
     pub(crate) data: u64,
 }
 
-/// A set.
 #[derive(Debug)]
 pub(crate) struct Set {
-    /// Its own for as long as it is open: its descriptor's number comes again.
+    /// Unique among all sets: its descriptor's number comes again.
     serial: u64,
     /// Members that may have something to tell.
     ready: VecDeque<Candidate>,
     members: usize,
-    /// Times in a row that only these have told something, and the kernel's were not asked.
+    /// How often in a row only these have told something, and the kernel's were not asked.
     told_by_stack: u32,
-    /// How it is shown to the kernel, if somebody waits for it as for a descriptor.
+    /// How it is shown to the kernel, if a thread waits for it as for a descriptor.
     shown: Option<Shown>,
 }
 
 impl Set {
     fn new() -> Self {
-        /// How many there were, in all of the process's parts.
+        /// How many sets there were, in all of the process's parts.
         static SERIALS: AtomicU64 = AtomicU64::new(0);
         Self {
             serial: SERIALS.fetch_add(1, Relaxed),
@@ -119,8 +118,8 @@ impl Set {
     }
 }
 
-/// The kernel gives descriptors out, the lowest first: nobody chooses them so that they meet, and each event is looked up
-/// three times.
+/// Hashes descriptors. The kernel gives them out, the lowest first: nobody chooses them so that they collide, and each event is
+/// looked up three times.
 #[derive(Debug, Default)]
 struct ByDescriptor(u64);
 
@@ -141,17 +140,16 @@ impl Hasher for ByDescriptor {
     }
 }
 
-/// All sets that have members of the stack's.
+/// All sets that have members on the stack.
 #[derive(Debug, Default)]
 pub(crate) struct Sets {
     all: HashMap<RawFd, Set, BuildHasherDefault<ByDescriptor>>,
     /// Those that are shown to the kernel.
     shown: Vec<RawFd>,
-    /// How many were queued so far.
+    /// How many members were queued so far.
     tickets: u64,
 }
 
-/// The next one.
 fn ticket(tickets: &mut u64) -> Ticket {
     *tickets += 1;
     Ticket(*tickets)
@@ -162,7 +160,7 @@ impl Sets {
         self.all.contains_key(&set)
     }
 
-    /// What tells a set from those that had its number before it.
+    /// Returns what tells a set from those that had its number before it.
     pub(crate) fn serial(&self, set: RawFd) -> Option<u64> {
         self.all.get(&set).map(|set| set.serial)
     }
@@ -227,7 +225,7 @@ impl Sets {
         Ok(())
     }
 
-    /// In a child of fork: its parent's sets have this member here, too.
+    /// Enters a member of its parent's sets in a child of fork, too.
     pub(crate) fn inherit(&mut self, slot: Slot, socket: &mut Socket) {
         for watch in &mut socket.watches {
             let ticket = ticket(&mut self.tickets);
@@ -244,31 +242,31 @@ impl Sets {
         }
     }
 
-    /// A socket is closed: it leaves all sets.
+    /// Removes a closed socket from all sets.
     pub(crate) fn forget_socket(&mut self, socket: &Socket) {
         for watch in &socket.watches {
             self.leave(watch.set);
         }
     }
 
-    /// The set itself is closed; whether it had members of ours.
+    /// Forgets a set that is closed; returns whether it had members of ours.
     pub(crate) fn forget_set(&mut self, set: RawFd) -> bool {
         self.shown.retain(|shown| *shown != set);
         self.all.remove(&set).is_some()
     }
 
-    /// The same set has another number from now on.
+    /// Notes that a set has another number from now on.
     pub(crate) fn rename(&mut self, set: RawFd, other: RawFd) {
         self.shown.iter_mut().filter(|shown| **shown == set).for_each(|shown| *shown = other);
         let Some(Set { ready, members, shown, .. }) = self.all.remove(&set) else { return };
-        // Somebody may have entered something by that number in between.
+        // Something may have been entered under that number in between.
         let at = self.all.entry(other).or_insert_with(Set::new);
         at.members += members;
         at.ready.extend(ready);
         at.shown = at.shown.take().or(shown);
     }
 
-    /// Something has happened to a socket: its sets look at it. Calls `ring` for each.
+    /// Queues a socket to which something has happened in its sets. Calls `ring` for each in which it was not queued yet.
     pub(crate) fn note(&mut self, slot: Slot, socket: &mut Socket, mut ring: impl FnMut(RawFd)) {
         for watch in &mut socket.watches {
             watch.edge = true;
@@ -288,17 +286,17 @@ impl Sets {
         }
     }
 
-    /// How many members are to be looked at.
+    /// Returns how many members are to be looked at.
     pub(crate) fn candidates(&self, set: RawFd) -> usize {
         self.all.get(&set).map_or(0, |set| set.ready.len())
     }
 
-    /// Times in a row that only the stack's members of a set have told something.
+    /// Returns how often in a row only the stack's members of a set have told something.
     pub(crate) fn told_by_stack(&self, set: RawFd) -> u32 {
         self.all.get(&set).map_or(0, |set| set.told_by_stack)
     }
 
-    /// The stack's have told so much, behind the kernel's if they were asked first.
+    /// Notes how many of the stack's members have told something, after the kernel's if these were asked first.
     pub(crate) fn note_told(&mut self, set: RawFd, kernels_first: bool, ours: usize) {
         if let Some(set) = self.all.get_mut(&set) {
             let before = if kernels_first { 0 } else { set.told_by_stack };
@@ -306,7 +304,7 @@ impl Sets {
         }
     }
 
-    /// The next of them.
+    /// Takes the next of the members to be looked at.
     pub(crate) fn next(&mut self, set: RawFd) -> Option<Candidate> {
         self.all.get_mut(&set)?.ready.pop_front()
     }
@@ -321,12 +319,11 @@ impl Sets {
         self.all.get(&set).is_some_and(|set| set.shown.is_some())
     }
 
-    /// Those that are shown.
     pub(crate) fn shown(&self) -> &[RawFd] {
         &self.shown
     }
 
-    /// The descriptors that show them.
+    /// Returns the descriptors that show them.
     pub(crate) fn bells(&self) -> impl Iterator<Item = RawFd> {
         self.all.values().filter_map(|set| Some(set.shown.as_ref()?.descriptor()))
     }
@@ -340,13 +337,13 @@ impl Sets {
         self.shown.push(set);
     }
 
-    /// Whoever waits for this set makes turns from now on.
+    /// Has a thread that waits for this set make turns from now on.
     pub(crate) fn adopt(&mut self, set: RawFd) {
         self.all.entry(set).or_insert_with(Set::new);
     }
 
-    /// What is to be told of a member if `ready` is what holds of it now. One that is told by level stays
-    /// among those to be looked at.
+    /// Returns what is to be told of a member if `ready` is what holds of it now. A level-triggered one stays among those to
+    /// be looked at.
     pub(crate) fn tell(
         &mut self,
         set: RawFd,
@@ -374,7 +371,7 @@ impl Sets {
     }
 }
 
-/// Whether a member that is to be looked at has something to tell.
+/// Returns whether a member that is to be looked at has something to tell.
 pub(crate) fn would_tell(socket: &mut Socket, (set, fd): (RawFd, RawFd), ready: u32) -> bool {
     find(socket, set, fd)
         .is_some_and(|watch| watch.queued.is_some() && watch.wants(ready).is_some())
@@ -429,7 +426,7 @@ mod tests {
             self.sets.change(SET, (self.slot, socket), FD, Happened { events, data: 43 })
         }
 
-        /// Something happens; which sets are woken for it.
+        /// Notes that something happens; returns the sets that are woken for it.
         fn happens(&mut self) -> Vec<RawFd> {
             let mut woken = Vec::new();
             let socket = self.table.get(self.slot).unwrap();
@@ -437,7 +434,7 @@ mod tests {
             woken
         }
 
-        /// One look at all candidates, while `ready` holds.
+        /// Looks once at all candidates, while `ready` holds.
         fn look(&mut self, ready: u32) -> Vec<u32> {
             let mut told = Vec::new();
             for _ in 0..self.sets.candidates(SET) {

@@ -1,21 +1,21 @@
-//! The errors of the stack as Linux numbers them.
+//! The errors of the stack by Linux's numbers.
 
 use nix::errno::Errno;
 use uncork_stack::{ConnectError, ConnectionError, ListenError, RecvError, SendError};
 
-/// What the kernel has said.
+/// Returns the kernel's error of a failed call.
 pub(crate) fn of(error: std::io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }
 
-/// Why a connection is over, as SO_ERROR and the calls on it say it.
+/// Returns why a connection is over, as SO_ERROR and the calls on it say it.
 #[must_use]
 pub fn of_connection(error: ConnectionError) -> Errno {
     match error {
         ConnectionError::Refused => Errno::ECONNREFUSED,
-        // Nobody aborts a connection that a program still has but for what has happened to its device.
+        // A connection that a program still has is aborted only for what has happened to its device.
         ConnectionError::Reset | ConnectionError::Aborted => Errno::ECONNRESET,
-        // With the signal.
+        // With SIGPIPE.
         ConnectionError::Broken => Errno::EPIPE,
         ConnectionError::TimedOut => Errno::ETIMEDOUT,
         ConnectionError::Unreachable => Errno::EHOSTUNREACH,
@@ -27,7 +27,7 @@ pub fn of_connection(error: ConnectionError) -> Errno {
     }
 }
 
-/// The same the other way.
+/// Returns the stack's error for such a number.
 pub(crate) fn to_connection(error: Errno) -> Option<ConnectionError> {
     match error {
         Errno::ECONNREFUSED => Some(ConnectionError::Refused),
@@ -44,7 +44,7 @@ pub(crate) fn to_connection(error: Errno) -> Option<ConnectionError> {
     }
 }
 
-/// Why nothing was sent; `EAGAIN` stands for "not yet".
+/// Returns why nothing was sent; `EAGAIN` stands for "not yet".
 #[must_use]
 pub fn of_send(error: SendError) -> Errno {
     match error {
@@ -54,7 +54,7 @@ pub fn of_send(error: SendError) -> Errno {
     }
 }
 
-/// Why nothing was received; `EAGAIN` stands for "not yet".
+/// Returns why nothing was received; `EAGAIN` stands for "not yet".
 #[must_use]
 pub fn of_recv(error: RecvError) -> Errno {
     match error {
@@ -64,7 +64,7 @@ pub fn of_recv(error: RecvError) -> Errno {
     }
 }
 
-/// Whether connect(2) with this error leaves a socket that may be connected anew.
+/// Returns whether connect(2) with this error leaves a socket that may be connected anew.
 #[must_use]
 pub fn is_failed_connect(error: Errno) -> bool {
     matches!(
@@ -81,7 +81,7 @@ pub fn is_failed_connect(error: Errno) -> bool {
     )
 }
 
-/// Why a connection was not begun.
+/// Returns why a connection was not begun.
 #[must_use]
 pub fn of_connect(error: ConnectError) -> Errno {
     match error {
@@ -92,7 +92,7 @@ pub fn of_connect(error: ConnectError) -> Errno {
     }
 }
 
-/// Why it does not listen.
+/// Returns why a socket does not listen.
 #[must_use]
 pub fn of_listen(error: ListenError) -> Errno {
     match error {

@@ -1,9 +1,9 @@
-//! One descriptor for all that wakes a thread that sleeps in the same way again and again.
+//! A thread's eye: one descriptor for all that wakes a thread that sleeps in the same way again and again.
 //!
 //! A server with an event loop sleeps on its set, on its bell, and on the devices and what else is the stack's own: half a
 //! dozen descriptors. ppoll(2) goes to each of them three times, to enter itself, to look and to leave, which takes as
-//! long as all that the stack does for a request. So those of a thread that has wanted the same ones often are put into a
-//! set of the kernel's, where they stay.
+//! long as all that the stack does for a request. So if a thread has wanted the same ones often, they are entered into an
+//! epoll set of the thread's own, where they stay.
 
 use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
 use std::sync::Mutex;
@@ -17,54 +17,54 @@ use uncork_high::high;
 use crate::table::Slot;
 use crate::world::Wakes;
 
-/// How often the same must have been wanted in a row.
+/// How often in a row the same descriptors must have been wanted.
 const OFTEN: u32 = 16;
-/// Fewer are asked for as quickly without.
+/// For fewer descriptors ppoll(2) is as quick.
 const FEWEST: usize = 3;
-/// More are not seen.
+/// More descriptors do not get an eye.
 pub(crate) const MOST: usize = 12;
-/// Threads that have one at the most. The kernel bounds the ways in which what wakes one set wakes others (500 from a set to
-/// others, 50 from one that is two sets deep, 10 from there: path_limits of fs/eventpoll.c), and the program would be told when it
-/// enters something in its own.
+/// How many threads have one at most. The kernel bounds the ways in which what wakes one set wakes others (500 from a set to
+/// others, 50 from one that is two sets deep, 10 from there: path_limits of fs/eventpoll.c), and it is the program that would
+/// get the error when it enters something into a set of its own.
 const EYES: usize = 10;
 
-/// How many there are.
+/// How many eyes there are.
 static ALL: AtomicUsize = AtomicUsize::new(0);
 
-/// A descriptor that wakes somebody, and what it is: its number may come again and mean something else.
+/// A descriptor that wakes a thread, and what it is: its number may come again and mean something else.
 pub(crate) type Wanted = (RawFd, What);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
-    /// A set of the program's, by the number that it has for as long as it is open.
+    /// An epoll set of the program, by its serial, which it has for as long as it is open.
     Set(u64),
-    /// A listener of the program's: behind it is the kernel's.
+    /// A listener of the program, whose descriptor is the kernel's listener.
     Listener(Slot),
-    /// The thread's own, which is there for as long as this.
+    /// The thread's own bell, which exists for as long as this.
     Bell,
-    /// The stack's own.
+    /// One of the stack's own.
     Own(Wakes),
 }
 
-/// A thread's.
+/// The eye of a thread.
 #[derive(Debug)]
 pub(crate) struct Eye {
-    /// Of no use to a handler that runs on top of its thread's look, nor to a child of fork.
+    /// Not to be used by a signal handler that runs on top of its thread's look, nor by a child of fork.
     state: Mutex<State>,
-    /// The set's descriptor, for whoever must not wait for the other one; -1: none.
+    /// The set's descriptor, for a thread that must not wait for that lock; -1: none.
     fd: AtomicI32,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Once it is worth it.
+    /// The epoll set, once it is worth having.
     set: Option<OwnedFd>,
-    /// What is in it, each under its place here.
+    /// The descriptors in it, each under its index here.
     sees: Vec<Wanted>,
-    /// What was wanted last, and how often in a row.
+    /// The descriptors that were wanted last, and how often in a row.
     wanted: Vec<Wanted>,
     times: u32,
-    /// It cannot be done here.
+    /// Whether it does not work here.
     is_blind: bool,
 }
 
@@ -76,7 +76,7 @@ impl Drop for Eye {
     }
 }
 
-/// In the child of fork, whose threads have none.
+/// Forgets all in the child of fork, whose threads have none.
 pub(crate) fn forget_all() {
     ALL.store(0, Relaxed);
 }
@@ -90,8 +90,8 @@ impl Eye {
         Self { state: Mutex::default(), fd: AtomicI32::new(-1) }
     }
 
-    /// What sees all these, if they were wanted often. `enter` is told of the set, and of each that it is to see with the
-    /// number that tells of it.
+    /// Returns the set that has all these, if they were wanted often. `enter` is told of the set, and of each descriptor that is
+    /// to be in it with the number that tells of it.
     pub(crate) fn look(
         &self,
         wanted: impl Iterator<Item = Wanted> + Clone,
@@ -118,8 +118,8 @@ impl Eye {
         if is_worth_it { self.open(state, enter) } else { None }
     }
 
-    /// It does not see here. Unless the kernel has no such call, its descriptor may be none any more: somebody has closed it,
-    /// and its number may be his by now.
+    /// Gives the eye up here. Unless the kernel has no such call, its descriptor may not be its own any more: the program has
+    /// closed it, and its number may be another descriptor's by now.
     pub(crate) fn be_blind(&self, why: Errno) {
         let Ok(mut state) = self.state.try_lock() else { return };
         state.is_blind = true;
@@ -177,7 +177,7 @@ mod tests {
     const THREE: [Wanted; 3] =
         [(5, What::Set(1)), (300, What::Bell), (301, What::Own(Wakes::Device(0)))];
 
-    /// What is entered in the kernel's place.
+    /// Looks with these, and records what is entered in the kernel's place.
     fn look(eye: &Eye, wanted: &[Wanted], entered: &mut Vec<(RawFd, u64)>) -> bool {
         let enter = |_, (fd, _), number| {
             entered.push((fd, number));

@@ -1,5 +1,5 @@
-//! TCP Fast Open (RFC 7413): what the host's settings leave of what programs ask for, and a connection whose SYN waits for
-//! its first data, or takes it along.
+//! TCP Fast Open (RFC 7413): what the host's settings leave of what programs ask for, and connections whose SYN waits for
+//! the first data, or takes it along.
 //!
 //! ```text
 //! TCP_FASTOPEN_CONNECT, connect ─▶ a cookie is known:  the SYN waits ─▶ send: leaves with data ─▶ finish_fast
@@ -19,36 +19,36 @@ use crate::table::{Kind, Place, Slot, Socket};
 use crate::world::World;
 use crate::{Sockets, errno};
 
-/// The host's settings may change while somebody listens. The kernel looks at each SYN.
+/// How often the host's settings are looked at while a listener wants it. The kernel looks at each SYN.
 const LOOKS: Duration = Duration::from_secs(1);
 
 /// What is known of the host's settings.
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
     switches: Option<FastOpen>,
-    /// As they were when they were first needed.
+    /// The host's keys, as they were when they were first needed.
     keys: Option<Option<FastOpenKeys>>,
     /// When to look again, while a listener wants it.
     looks_at: Option<Instant>,
 }
 
 impl Settings {
-    /// Whether somebody wants to know them.
+    /// Returns whether a listener needs them.
     pub(crate) fn is_wanted(&self) -> bool {
         self.looks_at.is_some()
     }
 }
 
 impl<O: Outside> Sockets<O> {
-    /// Whether connections may be opened with data in their SYN.
+    /// Returns whether connections may be opened with data in their SYN.
     pub fn may_open_fast(&self) -> bool {
         let may = |world: &mut World| world.host.fast_open().has(FastOpen::CLIENT);
         self.with(self.mine(), may).unwrap_or(false)
     }
 
-    /// Data has left with a SYN, or the SYN without: who waits is told how the connection goes, as the kernel does it
-    /// (tcp_sendmsg_fastopen); what there was no room for in the SYN is sent behind that.
-    /// With `more` he waits with that.
+    /// Ends a write whose data has left with a SYN, or whose SYN has left without: a caller that waits is told how the connection
+    /// goes, as the kernel does it (tcp_sendmsg_fastopen); what there was no room for in the SYN is sent after that. With `more`
+    /// the caller waits with that.
     pub(crate) fn finish_fast(
         &self,
         fd: RawFd,
@@ -70,7 +70,7 @@ impl<O: Outside> Sockets<O> {
         }
         match self.finish_or_give_back(fd) {
             Ok(()) => Err(Errno::EAGAIN),
-            // The time is up.
+            // The time limit was reached.
             Err(Errno::EINPROGRESS) => {
                 self.forget_writer(fd);
                 begun
@@ -79,7 +79,7 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
-    /// One that could not be made is the kernel's again, for the next try.
+    /// Waits for a connection, and gives a socket whose connection could not be made back to the kernel, for the next try.
     fn finish_or_give_back(&self, fd: RawFd) -> Result<(), Errno> {
         let finished = self.finish_connect(fd);
         if finished.is_err_and(errno::is_failed_connect)
@@ -90,8 +90,8 @@ impl<O: Outside> Sockets<O> {
         finished
     }
 
-    /// Whether a socket of the stack's may be written to with MSG_FASTOPEN: its SYN waits for that, or nobody has been told
-    /// yet how connecting went, which is told by that as by connect(2) (__inet_stream_connect).
+    /// Returns whether a socket on the stack may be written to with MSG_FASTOPEN: its SYN waits for that, or the program was
+    /// not told yet how connecting went, which this call tells as connect(2) does (__inet_stream_connect).
     pub(crate) fn may_send_fast(&self, fd: RawFd, flags: i32) -> Result<(), Errno> {
         let is_under_way = self.call(fd, |world| {
             if !world.host.fast_open().has(FastOpen::CLIENT) {
@@ -113,7 +113,7 @@ impl<O: Outside> Sockets<O> {
 }
 
 impl World {
-    /// Tells the stack what a listener does with data in SYNs, if that is on it and wants it.
+    /// Tells the stack what a listener does with data in SYNs, if it is on the stack and the program asks for that.
     pub(crate) fn tell_fast_open(&mut self, slot: Slot) {
         let Some(Socket { kind: Kind::Listener(listener), asked, .. }) = self.table.get(slot)
         else {
@@ -145,7 +145,7 @@ impl World {
         }
     }
 
-    /// The host's settings may be others, if it was looked a while ago.
+    /// Looks whether the host's settings have changed, if the last look was a while ago.
     pub(crate) fn look_at_fast_open(&mut self) {
         let now = self.now();
         if self.fast_open.looks_at.is_some_and(|at| at > now) {
@@ -175,7 +175,7 @@ impl World {
         begun.map(FastConnect::socket).map_err(errno::of_connect)
     }
 
-    /// Whether the SYN of a connection waits for data.
+    /// Returns whether the SYN of a connection waits for data.
     pub(crate) fn is_deferred(&mut self, place: Place) -> bool {
         self.link(place).is_ok_and(|(link, _)| link.stack().is_deferred(place.id))
     }

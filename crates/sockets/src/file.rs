@@ -1,4 +1,4 @@
-//! Octets out of a file: sendfile(2).
+//! Octets from a file: sendfile(2).
 
 use std::io::IoSlice;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -9,11 +9,11 @@ use nix::sys::uio::pread;
 use crate::Sockets;
 use crate::outside::Outside;
 
-/// What is read of a file at a time.
+/// How much of a file is read at a time.
 const PIECE_BYTES: usize = 64 << 10;
 
 impl<O: Outside> Sockets<O> {
-    /// sendfile(2): as much of `count` octets of a file from `offset` on as the socket takes.
+    /// Does sendfile(2): sends as much of `count` octets of a file from `offset` on as the socket takes.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl<O: Outside> Sockets<O> {
     ) -> Result<usize, Errno> {
         let mut sent = 0;
         while sent < count {
-            // One octet more than there is room for: who does not wait is told of room when one was refused.
+            // One octet more than there is room for: a caller that does not wait is told of room only after an octet was refused.
             let room = self.call(fd, |world| world.room(fd)).unwrap_or(usize::MAX);
             let long = piece.len().min(count - sent).min(room.saturating_add(1));
             let at = offset + i64::try_from(sent).map_err(|_| Errno::EINVAL)?;

@@ -1,14 +1,14 @@
-//! Small locks over fork(2): a child in which nobody is left who would let go of one waits for it for ever.
+//! Small locks over fork(2): a child without the thread that holds one would wait for it for ever.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Other threads hold such a lock for moments, or for as long as somebody else's turn takes. Whoever does longer is the thread that
-/// forks, in a signal's handler that has come in such a moment: it goes on in the child, and lets go of it there.
+/// Other threads hold such a lock for moments, or for as long as a turn of another thread takes. Only the thread that forks
+/// may hold it for longer, in a signal handler that has come in such a moment: it goes on in the child, and releases it there.
 const MOMENTS: Duration = Duration::from_secs(1);
 
-/// The lock, unless the calling thread has it.
+/// Takes the lock, unless the calling thread holds it.
 pub(crate) fn hold<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     let until = Instant::now() + MOMENTS;
     loop {

@@ -1,23 +1,23 @@
-//! What a program has given the stack since the last turn, and when that is enough for one: it has not waited yet, and
-//! may have more to say.
+//! What a program has given the stack since the last turn, and when that is enough for a turn: the program has not waited
+//! yet, and may have more to say.
 
 use std::time::Duration;
 
 use crate::table::Place;
 
-/// Octets that may be given before they are sent without being asked for: about what keeps a device busy while the
+/// How many octets may be given before they are sent without being asked for: about what keeps a device busy while the
 /// program makes more.
 const BYTES: usize = 64 << 10;
-/// And writes: the first must not wait for long until the last is made.
+/// How many writes may be: the first must not wait for long until the last is made.
 const WRITES: u32 = 32;
-/// Sockets that are given something before that leaves, at the least. Who answers all that he was told of before he
-/// looks again has the other ends wait for him, and then waits for them: eight of them over veth get half of what they
+/// To how many sockets at least something is given before that leaves. A program that answers all that it was told of before
+/// it looks again has the peers wait for it, and then waits for them: eight of them over veth get half of what they
 /// could.
 const FIRST_SOCKETS: u32 = 2;
-/// In how many turns the answers leave, at the most, to all that a program was told of at once.
+/// In how many turns at most the answers to all that a program was told of at once leave.
 const PARTS_OF_A_ROUND: u32 = 4;
 
-/// What was given, and how many sockets may be before that leaves.
+/// What was given, and to how many sockets something may be before that leaves.
 ///
 /// It leaves when the program turns to one socket more, and not before: whether it is done with a socket shows only then,
 /// and the first piece of an answer that left alone would wait for its ACK (Nagle).
@@ -27,22 +27,22 @@ pub(crate) struct Given {
     writes: u32,
     sockets: u32,
     last: Option<Place>,
-    /// Who was, and may have more to send than could leave.
+    /// The connection that was given something last, and may have more to send than could leave.
     recent: Option<Place>,
-    /// A turn costs a system call: so it is twice as many each time, until the program waits.
+    /// For how many sockets a turn is made. As it costs a system call, they are twice as many each time, until the program waits.
     sockets_at_once: u32,
-    /// How many writes leave without being asked for: fewer, if the program has turned to something that cannot be seen behind
-    /// so many, and others had to send them.
+    /// How many writes leave without being asked for: fewer, if the program has turned to something that cannot be seen after
+    /// so many, and another thread had to send them.
     writes_at_once: u32,
-    /// Whether some have since it has waited.
+    /// Whether some have left so since it has waited.
     hastened: bool,
-    /// How often in a row it has come back at once behind such.
+    /// How often in a row it has come back at once after such a turn.
     returns: u8,
 }
 
-/// How often in a row a program comes back to waiting at once until it is believed to.
+/// How often in a row a program has to come back to waiting at once until that is expected of it.
 const RETURNS: u8 = 8;
-/// What is at once.
+/// The longest time that counts as at once.
 pub(crate) const AT_ONCE: Duration = Duration::from_millis(1);
 
 impl Given {
@@ -64,28 +64,28 @@ impl Given {
         self.bytes == 0 && self.writes == 0
     }
 
-    /// A turn has sent it.
+    /// Notes that a turn has sent it.
     pub(crate) fn leave(&mut self) {
         (self.bytes, self.writes, self.sockets, self.last) = (0, 0, 0, None);
     }
 
-    /// Who was given something last, be it that it has left; told once.
+    /// Takes the connection that was given something last, even if that has left; it is told once.
     pub(crate) fn take_recent(&mut self) -> Option<Place> {
         self.recent.take()
     }
 
-    /// The program has not waited, and somebody else has to send this.
+    /// Notes that the program has not waited, and another thread has to send this.
     pub(crate) fn was_left(&mut self) {
         self.writes_at_once = self.writes.clamp(1, WRITES);
         self.returns = 0;
     }
 
-    /// Whether the program turns away unseen.
+    /// Returns whether the program turns away unseen.
     pub(crate) fn is_hasty(&self) -> bool {
         self.writes_at_once < WRITES
     }
 
-    /// It waits, so long behind the last turn.
+    /// Notes that the program waits, so long after the last turn.
     pub(crate) fn came_back(&mut self, behind: Duration) {
         if !std::mem::take(&mut self.hastened) {
             return;
@@ -96,20 +96,20 @@ impl Given {
         }
     }
 
-    /// The program waits: what it gives next is of a new round.
+    /// Begins a round: the program waits, and what it gives next is of a new one.
     pub(crate) fn begin_round(&mut self) {
         self.sockets_at_once = FIRST_SOCKETS;
     }
 
-    /// It was told of so many sockets. Where there are many, the other ends have enough to do with a part of them; or with
-    /// what they have still, so that all leaves at once.
+    /// Notes that it was told of so many sockets. Where there are many, the peers have enough to do with a part of the answers;
+    /// or with what they have still, so that all leave at once.
     pub(crate) fn told_of(&mut self, sockets: usize, all_at_once: bool) {
         let parts = if all_at_once { 1 } else { PARTS_OF_A_ROUND };
         let part = u32::try_from(sockets).unwrap_or(u32::MAX) / parts;
         self.sockets_at_once = part.clamp(FIRST_SOCKETS, WRITES);
     }
 
-    /// The program turns to this connection; whether what it has given to others is to leave before.
+    /// Notes that the program turns to this connection; returns whether what it has given to others is to leave before.
     pub(crate) fn turns_to(&mut self, place: Place) -> bool {
         let is_enough = self.last != Some(place) && self.sockets >= self.sockets_at_once;
         if is_enough {
@@ -118,7 +118,7 @@ impl Given {
         is_enough
     }
 
-    /// It has given so much to this connection; whether all is to leave now.
+    /// Notes that it has given so much to this connection; returns whether all is to leave now.
     pub(crate) fn add(&mut self, place: Place, bytes: usize) -> bool {
         self.bytes += bytes;
         self.writes += 1;
@@ -140,7 +140,7 @@ mod tests {
         Place { link: 0, id: SocketId::from_u64(number) }
     }
 
-    /// Answers, of some writes each, to so many connections; how many of them left at a time.
+    /// Answers so many connections, by some writes each; returns how many of the answers left at a time.
     fn answered(given: &mut Given, connections: u64, writes: u32) -> Vec<u64> {
         let (mut left, mut before) = (Vec::new(), 0);
         for number in 0..connections {
@@ -207,7 +207,7 @@ mod tests {
             );
             given.leave();
             given.came_back(behind);
-            // Who waits for what he has not answered tells nothing.
+            // A wait without such a turn before it tells nothing.
             given.came_back(Duration::ZERO);
         };
         for _ in 1..RETURNS {

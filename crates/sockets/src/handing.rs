@@ -1,14 +1,14 @@
-//! Giving connections away, and asking for them.
+//! Handing connections over to the kernel, and asking for them.
 //!
-//! What the stack cannot do for a program the kernel can: a connection that is passed on to another process,
-//! spliced, taken along by exec, or watched over by an option that only the kernel has. So it becomes the
-//! kernel's then (TCP_REPAIR), in a socket that comes behind its descriptor, and nobody notices. It is a new one, which was never
-//! the program's before it was connected: who has one in repair mode may do what others may not.
+//! What the stack cannot do for a program the kernel can: a connection that is passed on to another process, spliced, taken along
+//! by exec, or watched over by an option that only the kernel has. So it becomes the kernel's then (TCP_REPAIR), in a socket that
+//! is installed behind its descriptor (dup2(2)), and neither end notices. It is a new socket, which was never the program's
+//! before it was connected: a process that has one in repair mode may do what others may not.
 //!
-//! Fork is the same, but later: parent and child have the descriptor, and which of them goes on with the
-//! connection shows only when one closes it or the other uses it. Before fork each connection gets a
-//! socket of its own behind its descriptor, and a mailbox, which both have; a parent that closes its descriptor then leaves the
-//! connection there, and so does one whose child asks for it. The child puts it behind its descriptor itself.
+//! Fork is the same, but later: parent and child have the descriptor, and which of them goes on with the connection shows only
+//! when one closes it or the other uses it. Before fork each connection gets a socket of its own behind its descriptor, and a
+//! mailbox, which both have; a parent that closes its descriptor then leaves the connection there, and so does one whose child
+//! asks for it. The child puts it behind its descriptor itself.
 
 use std::cell::Cell;
 use std::io;
@@ -32,40 +32,40 @@ use crate::waiting::Wait;
 use crate::world::World;
 use crate::{Sockets, connection};
 
-/// What calls say that were made for the stack, and whose connection has become the kernel's by then, perhaps while
-/// they waited: they are to be made there. The kernel says it of none.
+/// The error of calls that were made for the stack, and whose connection has become the kernel's by then, perhaps while
+/// they waited: they are to be made there. The kernel itself returns it for no call on a socket.
 pub const HANDED_OVER: Errno = Errno::ESTALE;
 
-/// The way to the process that has a connection.
+/// The socket by which the process that has a connection is asked for it.
 pub(crate) type Owner = Arc<UnixDatagram>;
 
-/// Where a process hears that its children want a connection.
+/// The sockets by which a process hears that its children want a connection.
 #[derive(Debug)]
 pub(crate) struct Requests {
     ours: UnixDatagram,
     pub(crate) theirs: Owner,
 }
 
-/// How long a handshake is waited for whose connection is to be given away: as long as a child waits for that.
+/// How long the handshake of a connection that is to be given away is waited for: as long as a child waits for that.
 const HANDSHAKE: Duration = Duration::from_secs(2);
 
-/// A connection that is asked for: its link and its number there.
+/// The length of a request for a connection: its link and its number there.
 const REQUEST_BYTES: usize = 16;
 
-/// What has become the kernel's.
+/// A connection that has become the kernel's.
 #[derive(Debug)]
 pub struct HandedOver {
     /// The descriptors that stand for it.
     pub fds: Vec<RawFd>,
-    /// O_NONBLOCK.
+    /// Whether O_NONBLOCK is set.
     pub non_blocking: bool,
-    /// What the program has set.
+    /// The options that the program has set.
     pub options: Vec<Setting>,
-    /// Sets that it is a member of.
+    /// The epoll sets that it is a member of.
     pub watches: Vec<Watched>,
-    /// Why the kernel has it; none if nothing had become of it yet.
+    /// Why the kernel has it; none if there was no connection yet.
     pub why: Option<Reason>,
-    /// The number of the kernel's socket that was there before, if it had one of its own: it may have been told to the program.
+    /// The number of the kernel's socket that was there before, if it had one of its own: the program may have been told it.
     pub cookie: Option<u64>,
 }
 
@@ -82,19 +82,19 @@ impl HandedOver {
     }
 }
 
-/// A membership in a set.
+/// A membership in an epoll set.
 #[derive(Debug, Clone, Copy)]
 pub struct Watched {
     /// The set.
     pub set: RawFd,
     /// The descriptor.
     pub fd: RawFd,
-    /// What for.
+    /// The events, and the data that are told with them.
     pub event: libc::epoll_event,
 }
 
 impl Watched {
-    /// Whether it was told (EPOLLONESHOT) and not armed again since.
+    /// Returns whether it was told (EPOLLONESHOT) and not armed again since.
     #[must_use]
     pub fn is_disarmed(&self) -> bool {
         self.event.events & !crate::epoll::WAYS == 0
@@ -117,7 +117,7 @@ impl Requests {
         [self.ours.as_raw_fd(), self.theirs.as_raw_fd()]
     }
 
-    /// All that were asked for by now.
+    /// Takes all connections that were asked for by now.
     fn all(&self) -> impl Iterator<Item = Place> {
         std::iter::from_fn(|| self.next())
     }
@@ -132,7 +132,7 @@ impl Requests {
     }
 }
 
-/// Asks the process that has it for a connection.
+/// Asks the process that has a connection for it.
 pub(crate) fn ask(owner: &Owner, place: Place) -> Result<(), Errno> {
     let link = u64::try_from(place.link).unwrap_or(u64::MAX);
     let octets = [link.to_ne_bytes(), place.id.as_u64().to_ne_bytes()].concat();
@@ -140,7 +140,7 @@ pub(crate) fn ask(owner: &Owner, place: Place) -> Result<(), Errno> {
 }
 
 impl<O: Outside> Sockets<O> {
-    /// Behind the descriptors of a socket is one of the kernel's that no other has, so that it can be told something.
+    /// Puts a kernel socket of its own behind a socket's descriptors, so that it can be told something.
     ///
     /// # Errors
     ///
@@ -152,13 +152,13 @@ impl<O: Outside> Sockets<O> {
         })
     }
 
-    /// A program is about to be started that may inherit listeners.
+    /// Notes listeners as shared before a program is started that may inherit them.
     pub fn share_listeners(&self) {
         self.with_all(World::share_listeners);
     }
 
-    /// vfork(2) is about to happen: listeners are both's from then on. Each connection gets a socket of the kernel's of its
-    /// own behind its descriptors, for whoever may go on with it, and somebody looks whether the child asks for that
+    /// Prepares for vfork(2): listeners are both's from then on. Each connection gets a kernel socket of its own behind its
+    /// descriptors, for the process that may go on with it, and the keeper looks whether the child asks for that
     /// ([`Sockets::ask_keeper`]).
     pub fn before_vfork(&self) {
         self.share_listeners();
@@ -175,18 +175,18 @@ impl<O: Outside> Sockets<O> {
     }
 
     /// In a child of vfork, which runs in its parent's memory and may have closed what a connection needs to change
-    /// hands: a thread of the parent's makes the connection of `fd` the kernel's, if there is one that can. It is
-    /// done when [`Sockets::is_asked_for`] says no more.
+    /// hands: asks the parent's keeper to make the connection of `fd` the kernel's, if there is one that can. It is
+    /// done when [`Sockets::is_asked_for`] returns false.
     ///
     /// # Errors
     ///
-    /// EBADF and its kin if it is no connection that could be given away; ECONNABORTED if nobody can.
+    /// EBADF and its kin if it is no connection that could be given away; ECONNABORTED if no thread can.
     pub fn ask_keeper(&self, fd: RawFd, why: &'static str) -> Result<(), Errno> {
         let part = self.at(fd);
         self.call(fd, |world| {
             let (_, socket) = world.table.find(fd)?;
             connection(socket)?;
-            // Of one that has come since, the child has what stands for all.
+            // Of a connection that has come since, the child has only the shared stand-in.
             if socket.stand_in || !self.keeps(part) {
                 return Err(Errno::ECONNABORTED);
             }
@@ -197,20 +197,20 @@ impl<O: Outside> Sockets<O> {
         Ok(())
     }
 
-    /// Whether the keeper has still to do that.
+    /// Returns whether the keeper has still to do that.
     #[must_use]
     pub fn is_asked_for(&self, fd: RawFd) -> bool {
         let asked = |world: &mut World| world.asked_by_children.iter().any(|&(one, _)| one == fd);
         self.with(self.at(fd), asked) == Some(true)
     }
 
-    /// Where the keeper leaves what it has made the kernel's, in a child of vfork.
+    /// In a child of vfork: returns the mailbox where the keeper leaves what it has made the kernel's.
     #[must_use]
     pub fn vfork_mailbox(&self, fd: RawFd) -> Option<RawFd> {
         self.with(self.at(fd), |world| world.vfork_mailbox.as_ref().map(|it| it.as_raw_fd()))?
     }
 
-    /// In a child of fork: where its parent leaves the connection of `fd`.
+    /// In a child of fork: returns the mailbox where its parent leaves the connection of `fd`.
     #[must_use]
     pub fn mailbox(&self, fd: RawFd) -> Option<RawFd> {
         let found = self.call(fd, |world| {
@@ -220,12 +220,12 @@ impl<O: Outside> Sockets<O> {
         found.ok()?
     }
 
-    /// Who has asked waits no more.
+    /// Withdraws a request, as the child that has made it waits no more.
     pub fn ask_no_more(&self, fd: RawFd) {
         self.with(self.at(fd), |world| world.asked_by_children.retain(|&(one, _)| one != fd));
     }
 
-    /// Makes a connection the kernel's, and says why.
+    /// Makes a connection the kernel's, and records why.
     ///
     /// # Errors
     ///
@@ -234,7 +234,7 @@ impl<O: Outside> Sockets<O> {
     pub fn hand_over(&self, fd: RawFd, why: &str) -> Result<(), Errno> {
         let hand_over = |world: &mut World| {
             let slot = world.table.slot(fd)?;
-            // Under the lock, as all of it: whoever closes a descriptor may get its number again at once.
+            // Under the lock, as all of it: a thread that closes a descriptor may get its number again at once.
             self.outside.settle(&world.hand_over(&self.outside, slot, why)?);
             Ok(())
         };
@@ -247,13 +247,13 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
-    /// Whether the connection of `fd` has become the kernel's, and that is what `fd` stands for.
+    /// Returns whether the connection of `fd` has become the kernel's, and that is what `fd` stands for.
     #[must_use]
     pub fn is_handed_over(&self, fd: RawFd) -> bool {
         self.with(self.at(fd), |world| world.table.is_handed_over(fd)) == Some(true)
     }
 
-    /// A connection that was the program's before its handshake was over can be given away when that is.
+    /// Waits for the handshake of a connection that was the program's before that was over: only then can it be given away.
     fn await_handshake(&self, fd: RawFd) -> Result<(), Errno> {
         let slot = self.call(fd, |world| world.table.slot(fd))?;
         let wait = Wait {
@@ -268,7 +268,7 @@ impl<O: Outside> Sockets<O> {
         self.wait(wait, &mut |world, _| (!world.is_early(slot)).then_some(())).map(drop)
     }
 
-    /// Those descriptors whose connections have to be the kernel's when the process becomes another program,
+    /// Returns the descriptors whose connections have to be the kernel's when the process becomes another program,
     /// or ends with children that have them, too.
     #[must_use]
     pub fn shared_with_children(&self) -> Vec<RawFd> {
@@ -280,13 +280,13 @@ impl<O: Outside> Sockets<O> {
         shared.concat()
     }
 
-    /// The descriptors of all connections.
+    /// Returns a descriptor of every connection.
     #[must_use]
     pub fn connections(&self) -> Vec<RawFd> {
         self.with_all(World::connected_descriptors).concat()
     }
 
-    /// The descriptors of all listeners.
+    /// Returns a descriptor of every listener.
     #[must_use]
     pub fn listeners(&self) -> Vec<RawFd> {
         let all = |world: &mut World| {
@@ -295,7 +295,7 @@ impl<O: Outside> Sockets<O> {
         self.with_all(all).concat()
     }
 
-    /// Whether a child may have this connection, too, and closing `fd` would end this process's part.
+    /// Returns whether a child may have this connection, too, and closing `fd` would end this process's part.
     #[must_use]
     pub fn is_last_of_shared(&self, fd: RawFd) -> bool {
         let last = self.call(fd, |world| {
@@ -305,13 +305,13 @@ impl<O: Outside> Sockets<O> {
         last.unwrap_or(false)
     }
 
-    /// What a child has asked for, done by whoever has it.
+    /// Does what children have asked for, in the process that has the connections.
     pub fn answer_children(&self) {
         self.with_all(|world| {
             while let Some((slot, why, asked_for)) = world.next_request() {
                 let handed = world.hand_over(&self.outside, slot, why);
                 if let Some((fd, mailbox)) = asked_for.zip(world.vfork_mailbox.as_ref()) {
-                    // Its descriptors are its own.
+                    // The child's descriptors are its own.
                     let connection = handed.as_ref().ok().map(|_| fd);
                     self.outside.leave(mailbox.as_fd(), fd, connection);
                 }
@@ -327,7 +327,7 @@ impl<O: Outside> Sockets<O> {
     ///
     /// # Errors
     ///
-    /// ECONNABORTED if that process is gone; EBADF if it is none of its.
+    /// ECONNABORTED if that process is gone; EBADF if it is no connection of the parent.
     pub fn claim(&self, fd: RawFd) -> Result<(), Errno> {
         self.call(fd, |world| match &world.table.find(fd)?.1.kind {
             Kind::Elsewhere { owner: Some(owner), place } => ask(owner, *place),
@@ -336,12 +336,12 @@ impl<O: Outside> Sockets<O> {
         })
     }
 
-    /// In a child: `fd` is the kernel's by now, or nobody's.
+    /// In a child: forgets `fd`, which is the kernel's by now, or lost.
     pub fn forget(&self, fd: RawFd) {
         self.with(self.at(fd), |world| world.table.unbind(fd));
     }
 
-    /// In a child: descriptors that stand for connections of the process that it was forked from.
+    /// In a child: returns the descriptors that stand for connections of the process that it was forked from.
     #[must_use]
     pub fn of_parent(&self) -> Vec<RawFd> {
         self.with_all(|world| {
@@ -356,7 +356,7 @@ impl World {
         self.table.descriptors_where(|kind| matches!(kind, Kind::Connection { .. }))
     }
 
-    /// The next of the connections that children ask for, with the descriptor by which one of vfork does.
+    /// Takes the next of the connections that children ask for, with the descriptor by which a child of vfork does.
     fn next_request(&mut self) -> Option<(Slot, &'static str, Option<RawFd>)> {
         for at in (0..self.asked_by_children.len()).rev() {
             let (fd, why) = self.asked_by_children[at];
@@ -384,8 +384,8 @@ impl World {
         None
     }
 
-    /// Whether it was the program's before its handshake was over, and that is not over yet (TCP Fast Open): it was accepted,
-    /// or connect(2) has succeeded. A SYN that waits for data leaves without, as nobody here will have any.
+    /// Returns whether it was the program's before its handshake was over, and that is not over yet (TCP Fast Open): it was
+    /// accepted, or connect(2) has succeeded. A SYN that waits for data leaves without, as nothing will be written here.
     pub(crate) fn is_early(&mut self, slot: Slot) -> bool {
         let Some(socket) = self.table.get(slot) else { return false };
         let (may_be_deferred, place) = (socket.asked.connects_fast(), socket.place());
@@ -424,7 +424,7 @@ impl World {
         let (place, ipv6) = (socket.place().ok_or(Errno::EINVAL)?, socket.ipv6);
         let stands = socket.stand_in;
         if stands {
-            // Should the kernel not take it, no other one is meant by what is done with these.
+            // Should the kernel not take it, no other connection is meant by what is done with these.
             outside.give_own(&fds, ipv6)?;
             socket.stand_in = false;
         }
@@ -433,9 +433,9 @@ impl World {
         let detached = link.stack().detach(now, place.id).ok_or(Errno::EINVAL)?;
         outside.begin(first);
         link.unbind(place.id);
-        // Whoever waits for it goes on with the kernel's, when this is done.
+        // A thread that waits for it goes on with the kernel's, when this is done.
         self.note(slot);
-        // The list of connections is kept by what the stack tells in a turn.
+        // The list of connections is kept by what the stack reports in a turn.
         let taken = self.host.to_kernel(&detached, ipv6, &[]).map_err(|_| Errno::ECONNABORTED);
         if let Some(mailbox) = self.table.get(slot).and_then(|socket| socket.mailbox.as_ref()) {
             let connection = taken.as_ref().ok().map(|connection| connection.as_raw_fd());
@@ -456,9 +456,9 @@ impl World {
         Ok(HandedOver { cookie: taken?, ..HandedOver::new(fds, &socket, Some(why.to_owned())) })
     }
 
-    /// What was in the device's ring when the kernel got the rest: without it the peer would wait for his timer.
+    /// Brings the kernel what was in the device's ring when it got the rest: else the peer would wait for its timer.
     pub(crate) fn bring_caught(&mut self, link: usize, detached: &Detached, fd: RawFd) {
-        // Nothing else may change hands meanwhile.
+        // No other connection may change hands meanwhile.
         self.turn_links(Pace::Whole);
         let Some(link) = self.links().get_mut(link) else { return };
         let (local, remote) = (detached.snapshot.local, detached.snapshot.remote);
@@ -467,7 +467,7 @@ impl World {
         }
     }
 
-    /// Behind the descriptors of a connection is a socket that it has alone.
+    /// Puts a socket that it has alone behind the descriptors of a connection.
     pub(crate) fn give_its_own(&mut self, outside: &impl Outside, slot: Slot) -> Result<(), Errno> {
         let fds = self.table.descriptors_of(slot);
         let socket = self.table.get(slot).ok_or(Errno::EBADF)?;
@@ -478,8 +478,8 @@ impl World {
         Ok(())
     }
 
-    /// fork(2) is about to happen: each connection gets a socket of its own behind its descriptors, and a mailbox, for whoever
-    /// will go on with it. What gets none its child will not have.
+    /// Prepares for fork(2): each connection gets a socket of its own behind its descriptors, and a mailbox, for the process that
+    /// will go on with it. A connection that gets none the child will not have.
     pub(crate) fn share_with_child(&mut self, outside: &impl Outside) {
         self.share_listeners();
         let has_some = self.give_each_its_own(outside, |socket| {
@@ -493,14 +493,14 @@ impl World {
         }
     }
 
-    /// Whether there are any; `given` is told of each that has one.
+    /// Gives each connection a socket of its own; `given` is told of each that has one. Returns whether there are connections.
     fn give_each_its_own(&mut self, outside: &impl Outside, given: impl Fn(&mut Socket)) -> bool {
         let slots = self.table.slots_where(Socket::is_connection);
         for &slot in &slots {
             let fds = self.table.descriptors_of(slot);
             let Some(socket) = self.table.get(slot) else { continue };
             if socket.stand_in && outside.give_own(&fds, socket.ipv6).is_err() {
-                // Its child will not have it.
+                // The child will not have it.
                 continue;
             }
             socket.stand_in = false;
@@ -509,13 +509,13 @@ impl World {
         !slots.is_empty()
     }
 
-    /// In the child: what was the parent's is somewhere else.
+    /// Marks what was the parent's as elsewhere, in a child of fork.
     pub(crate) fn disinherit(&mut self) {
         let owner = self.requests.take().map(|requests| requests.theirs);
         let Self { table, sets, .. } = self;
         for (slot, socket) in table.iter() {
             if let Kind::Listener(_) = socket.kind {
-                // It listens in the child, too, which has the sets as well.
+                // The child, which has the sets as well, listens there, too.
                 sets.inherit(slot, socket);
             } else {
                 socket.watches.clear();

@@ -1,5 +1,5 @@
-//! A process that listens, and to whose stack nobody comes, as all its ports are the kernel's (`neglect.rs`, `--port`), puts its
-//! devices away: each process that has them open costs the kernel the memory of its rings, and every frame of the device a
+//! A process that listens, but has nothing on its stack, as all its ports are the kernel's (`neglect.rs`, `--port`), closes its
+//! devices: each process that has them open costs the kernel the memory of its rings, and for every frame of the device a
 //! look at whose it is. Where a server has dozens of workers that is most of what a request costs. They are opened anew
 //! when something is to be on the stack.
 
@@ -11,7 +11,7 @@ use crate::table::{Kind, Socket};
 use crate::world::World;
 
 impl<O: Outside> Sockets<O> {
-    /// Puts them away if nothing is on the stack.
+    /// Closes a part's devices if nothing is on its stack.
     pub(crate) fn put_devices_away(&self, part: Part) {
         if self.with(part, World::put_links_away) == Some(true) {
             self.keeper_sleeps_on_nothing(part);
@@ -20,14 +20,14 @@ impl<O: Outside> Sockets<O> {
 }
 
 impl World {
-    /// Closes the devices if nobody misses them. Once opened again they stay: whoever connects to others now and then is not to
-    /// open them each time.
+    /// Closes the devices if nothing needs them. Once opened again they stay: a program that connects to others now and then is
+    /// not to open them each time.
     fn put_links_away(&mut self) -> bool {
         if self.put_away > 0 || !self.is_out_of_use() || !self.host.can_close_devices() {
             return false;
         }
         self.forget_links();
-        // It has copies, so that the last of each is closed there, which takes long.
+        // The privileged half has copies, so that the last of each is closed there, which takes long.
         self.host.has_closed_devices();
         true
     }
@@ -85,7 +85,7 @@ mod tests {
             !world.is_kernels_alone(slot) && !world.put_links_away(),
             "it listens on the stack"
         );
-        // What was said of a port that it does not have is another's.
+        // What is said of a port that it does not have is another process's.
         for local in ["10.0.0.1:81", "10.0.0.1:80"] {
             assert!(!world.is_kernels_alone(slot));
             mail.lock().unwrap().kernels.push_back(local.parse().unwrap());
@@ -95,7 +95,7 @@ mod tests {
             !world.is_kernels_alone(slot) && !world.put_links_away(),
             "somebody may be on his way"
         );
-        // Nobody is, as is seen a tenth of a second later.
+        // No connection is, as is seen a tenth of a second later.
         while world.leaves_after().is_some() {
             world.pass_waiting();
         }
@@ -109,7 +109,7 @@ mod tests {
         mail.lock().unwrap().devices.push(new());
         world.open().unwrap();
         assert_ne!(world.links()[0].number(), first);
-        // What is said of it finds it, which is not at the place of its number.
+        // What is said of a link by its number finds it, though that is not its place.
         let now = world.links()[0].now();
         let ends = ["10.0.0.1:4000", "10.0.0.2:80"].map(|end| end.parse().unwrap());
         world.links()[0].stack().connect(now, Some(ends[0]), ends[1]).unwrap();

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use uncork_stack::{Info, Phase, State};
 
-/// Its length, in octets.
+/// The structure's length, in octets.
 const BYTES: usize = 280;
-/// Where tcpi_unacked is, which of a listener is how many connections wait to be accepted.
+/// The place of tcpi_unacked, which for a listener is the number of connections that wait to be accepted.
 const UNACKED_AT: usize = 24;
 
 /// TCPOLEN_TSTAMP_ALIGNED.
@@ -14,7 +14,7 @@ const TIME_STAMP_BYTES: u32 = 12;
 /// TCP_INFINITE_SSTHRESH.
 const NO_THRESHOLD: u32 = 0x7fff_ffff;
 
-/// The numbers of Linux's states (net/tcp_states.h).
+/// Returns the number that Linux has for a state (net/tcp_states.h).
 fn state_number(state: State) -> u8 {
     match state {
         State::Established => 1,
@@ -22,7 +22,7 @@ fn state_number(state: State) -> u8 {
         State::SynReceived => 3,
         State::FinWait1 => 4,
         State::FinWait2 => 5,
-        // In TIME-WAIT Linux's socket is closed: what goes on is none of the program's (tcp_time_wait).
+        // In TIME-WAIT Linux's socket is closed: what goes on does not concern the program (tcp_time_wait).
         State::TimeWait | State::Closed => 7,
         State::CloseWait => 8,
         State::LastAck => 9,
@@ -53,7 +53,7 @@ fn low(count: u64) -> u32 {
     count as u32
 }
 
-/// Two bit fields in an octet, each with its width, as the machine's compiler lays them out.
+/// Packs two bit fields, each with its width, into an octet, as the machine's compiler lays them out.
 fn bits((first, width): (u8, u32), (second, next): (u8, u32)) -> u8 {
     if cfg!(target_endian = "little") {
         first | second << width
@@ -62,7 +62,7 @@ fn bits((first, width): (u8, u32), (second, next): (u8, u32)) -> u8 {
     }
 }
 
-/// Fields one after the other.
+/// Writes fields one after the other.
 struct Writer(Vec<u8>);
 
 impl Writer {
@@ -79,7 +79,7 @@ impl Writer {
     }
 }
 
-/// A socket without a connection.
+/// Returns the structure for a socket without a connection.
 #[must_use]
 pub fn of_none() -> Vec<u8> {
     let mut bytes = vec![0; BYTES];
@@ -87,14 +87,14 @@ pub fn of_none() -> Vec<u8> {
     bytes
 }
 
-/// So many more connections wait to be accepted than the kernel's structure for a listener says.
+/// Adds so many connections that wait to be accepted to what the kernel's structure for a listener says.
 pub fn add_waiting(told: &mut [u8], waiting: u32) {
     if let Some(octets) = told.get_mut(UNACKED_AT..).and_then(<[u8]>::first_chunk_mut) {
         *octets = u32::from_ne_bytes(*octets).saturating_add(waiting).to_ne_bytes();
     }
 }
 
-/// The structure for a connection.
+/// Returns the structure for a connection.
 #[must_use]
 pub fn of(info: &Info) -> Vec<u8> {
     let (stamps, sacks, scales, ecn) = info.extensions;
@@ -132,7 +132,7 @@ pub fn of(info: &Info) -> Vec<u8> {
         micros(info.deviation),
         info.threshold_segments.unwrap_or(NO_THRESHOLD),
         info.window_segments,
-        // Linux counts its time stamps off (tcp_finish_connect).
+        // Linux subtracts its time stamps (tcp_finish_connect).
         info.announced_segment_bytes - if stamps { TIME_STAMP_BYTES } else { 0 },
         info.reordering_segments.into(),
         micros(info.receiver_round_trip),
@@ -169,7 +169,7 @@ pub fn of(info: &Info) -> Vec<u8> {
     let (timeouts, recoveries) = info.all_timeouts;
     out.0.extend([timeouts, recoveries].iter().flat_map(|count| count.to_ne_bytes()));
     out.words([millis(info.timed_out)]);
-    // Behind that there is nothing that the stack has.
+    // The stack has nothing of what comes after that.
     out.0.resize(BYTES, 0);
     out.0
 }
@@ -178,7 +178,7 @@ pub fn of(info: &Info) -> Vec<u8> {
 mod tests {
     use super::{BYTES, of_none};
 
-    /// libc's structure ends where a kernel of 5.4 or so did; ours goes on behind it.
+    /// libc's structure ends where a kernel of 5.4 or so did; ours goes on after it.
     #[test]
     fn the_structure_is_at_least_as_long_as_what_libc_knows() {
         const { assert!(BYTES >= size_of::<libc::tcp_info>()) };

@@ -1,11 +1,11 @@
-//! What goes on while the program does something else: timers, acknowledgments, and what it has written
-//! and not turned away from.
+//! The keeper: a thread of the library that keeps the stack going while the program does something else: timers,
+//! acknowledgements, and what the program has written without turning to a wait.
 //!
-//! A thread of its own looks when nobody has made a turn for a while ([`crate::tick`]), and makes one. From then on it
-//! sleeps on the devices as the program would, until a frame comes, a timer is due or somebody gives the stack something to send: what has to
-//! wait for ACKs leaves when they come. It sleeps on nothing at all while threads of the program's sleep in calls of ours, which make the turns
-//! then, until the first of them goes on, or another one gives the stack something. Each part (`parts`) has a keeper of its own. It also does what children ask for,
-//! of fork and of vfork ([`crate::Sockets::ask_keeper`]).
+//! It looks when no turn was made for a while ([`crate::tick`]), and makes one. From then on it sleeps on the devices as
+//! the program would, until a frame comes, a timer is due or a thread gives the stack something to send: what has to wait
+//! for ACKs leaves when they come. While threads of the program sleep in calls of ours, and so make the turns, it sleeps on
+//! nothing at all, until the first of them goes on, or another thread gives the stack something. Each part (`parts`) has a
+//! keeper of its own. It also does what children of fork and of vfork ask for ([`crate::Sockets::ask_keeper`]).
 
 use std::fs;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -24,75 +24,75 @@ use crate::waiting::readable;
 use crate::world::{Rest, World};
 use crate::{InUse, Sockets, has_given};
 
-/// Looks in a row that find somebody asleep in a call of ours, behind which it sleeps until it is told.
+/// After so many looks in a row that find a thread asleep in a call of ours, it sleeps until it is told.
 const LOOKS_BEFORE_REST: u32 = 3;
 
-/// Looks in a row that find nothing to be done, behind which it waits a while before the next: a descriptor that is
+/// After so many looks in a row that find nothing to do, it waits a while before the next: a descriptor that is
 /// always readable, or that the program has closed, is not to keep a processor busy.
 const LOOKS_FOR_NOTHING: u32 = 16;
 
 /// How often it looks at the privileged half, for a program that never sleeps in a call of ours.
 const LOOKS_AT_HOST: Duration = Duration::from_millis(50);
 
-/// How long it sleeps on the devices while a child of vfork may ask for something, and how often: it has executed
-/// another program within a moment, as a rule.
+/// How long it sleeps on the devices while a child of vfork may ask for something, and how often: as a rule that has
+/// executed another program within a moment.
 const SLEEP_BESIDE_CHILD: Duration = Duration::from_millis(5);
 const LOOKS_FOR_CHILD: u32 = 200;
 
-/// Threads that are looked at, to see whether one has work to do; among more of them one has.
+/// How many threads are looked at, to see whether one has work to do; of more than these one has.
 const THREADS: usize = 64;
 
-/// A lock that is held for moments is free before so many looks.
+/// After so many tries a lock that is held briefly is free.
 const TRIES: u32 = 1000;
 
 /// The keeper of a process, or of a part of it.
 #[derive(Debug)]
 pub(crate) struct State {
     exists: AtomicBool,
-    /// It sleeps, as the program's threads make the turns.
+    /// It sleeps on nothing, as the program's threads make the turns.
     rests: AtomicBool,
     lock: Mutex<()>,
     wake: Condvar,
     /// It sleeps on the devices, as nothing happens.
     watches: AtomicBool,
-    /// The program has turned to something else, and has left something behind.
+    /// The program has turned to something else, and has left something unsent.
     must_watch: AtomicBool,
-    /// How often it is still to look for what a child of vfork asks, who has nothing to wake it from there.
+    /// How often it is still to look for what a child of vfork asks, which has nothing to wake it with.
     expects: AtomicU32,
     bell: Mutex<Option<Bell>>,
 }
 
-/// The process's first thread has ended, and the others go on. The process ends with the last of these (pthread_exit(3)), and libc
-/// counts keepers, too: they have to look whether they are all that is left.
+/// The process's first thread has ended, and the others go on. The process ends with the last of these (pthread_exit(3)),
+/// and libc counts keepers, too: they have to look whether no other threads are left.
 static LEADER_LEFT: AtomicBool = AtomicBool::new(false);
 
-/// A keeper's own locks, over fork(2).
+/// A keeper's own locks, held over fork(2).
 #[derive(Debug)]
 pub(crate) struct Held<'a> {
     _rest: Option<MutexGuard<'a, ()>>,
     _bell: Option<MutexGuard<'a, Option<Bell>>>,
 }
 
-/// What a look has found.
+/// The result of a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
-    /// Threads of the program's sleep, and make the turns.
+    /// Threads of the program's sleep in calls of ours, and make the turns.
     Asleep,
-    /// Nobody else makes any, and there was something to be done.
+    /// No other thread makes turns, and there was something to do.
     Nobody,
-    /// Nobody makes any, and nothing was to be done.
+    /// No other thread makes turns, and there was nothing to do.
     Quiet,
-    /// Somebody does, in between.
+    /// Other threads make turns in between.
     Busy,
 }
 
 /// What the keeper remembers from one look to the next.
 #[derive(Debug)]
 struct Looks {
-    /// The turns that had been made.
+    /// The number of turns that had been made.
     seen: u64,
     found: Found,
-    /// How often in a row.
+    /// How often in a row that was found.
     same: u32,
     tick: Option<Arc<Tick>>,
 }
@@ -111,12 +111,12 @@ impl State {
         }
     }
 
-    /// It does not fall asleep, and nobody wakes it, while this lives.
+    /// Keeps it from falling asleep, and others from waking it, while the guard lives.
     pub(crate) fn hold_rest(&self) -> Option<MutexGuard<'_, ()>> {
         fork::hold(&self.lock)
     }
 
-    /// Beside that nobody rings for it.
+    /// Keeps others from ringing for it, too.
     pub(crate) fn hold_bell<'a>(&'a self, rest: Option<MutexGuard<'a, ()>>) -> Held<'a> {
         Held { _rest: rest, _bell: fork::hold(&self.bell) }
     }
@@ -143,8 +143,8 @@ impl State {
         self.exists.load(SeqCst)
     }
 
-    /// Wakes it, for whoever may be in a signal's handler that has come while this thread slept, and so held no lock:
-    /// others hold this one for moments only.
+    /// Wakes it, for a caller that may be a signal handler that has come while its thread slept, and so held no lock:
+    /// others hold this one only briefly.
     fn wake_from_sleep(&self) {
         if !self.rests.swap(false, SeqCst) {
             return;
@@ -158,13 +158,13 @@ impl State {
         }
     }
 
-    /// Wakes it, for a signal handler: who was interrupted may hold the locks, and then it is for the next time.
+    /// Wakes it, for a signal handler: the interrupted thread may hold the locks; then the next call does it.
     pub(crate) fn try_wake(&self) {
         if let Ok(_lock) = self.lock.try_lock() {
             self.rests.store(false, SeqCst);
             self.wake.notify_one();
         }
-        // Who was interrupted may have been about to ring, and have said so.
+        // The interrupted thread may have been about to ring, and have taken the flag already.
         if let Ok(bell) = self.bell.try_lock()
             && let Some(bell) = bell.as_ref()
         {
@@ -173,13 +173,13 @@ impl State {
         }
     }
 
-    /// It watches the devices from now on, as the program turns to something else.
+    /// Makes it watch the devices from now on, as the program turns to something else.
     fn watch(&self) {
         self.must_watch.store(true, SeqCst);
         self.wake_from_sleep();
     }
 
-    /// In the child of fork there is none, and who has made it is its first thread.
+    /// Forgets the keeper in a child of fork, which has none, and whose first thread is the one that has forked.
     pub(crate) fn forget(&self) {
         LEADER_LEFT.store(false, SeqCst);
         self.exists.store(false, SeqCst);
@@ -191,7 +191,7 @@ impl State {
 }
 
 impl<O: Outside> Sockets<O> {
-    /// From now on there is something to be kept going.
+    /// Starts the keeper: from now on there is something to be kept going.
     pub(crate) fn need_keeper(&self, part: Part) {
         let keeper = &self.share(part).keeper;
         if !keeper.exists.swap(true, SeqCst) && !self.outside.start_keeper(part) {
@@ -199,7 +199,7 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
-    /// A thread goes on: nobody may be left who makes turns.
+    /// Wakes the keeper, as a thread goes on: possibly none is left that makes turns.
     pub(crate) fn keeper_must_look(&self, part: Part) {
         let keeper = &self.share(part).keeper;
         if keeper.rests.load(SeqCst) {
@@ -209,32 +209,31 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
-    /// Whether there is one.
     pub(crate) fn keeps(&self, part: Part) -> bool {
         self.share(part).keeper.exists()
     }
 
-    /// A child of vfork comes, and may ask for something.
+    /// Makes the keeper look for what a child of vfork asks, which is about to begin.
     pub(crate) fn keeper_must_expect(&self, part: Part) {
         let keeper = &self.share(part).keeper;
         keeper.expects.store(LOOKS_FOR_CHILD, SeqCst);
         keeper.ring();
     }
 
-    /// For a signal handler that is about to run on top of what the calling thread does, and may jump out of it: a sleep of
-    /// ours is nothing to count on until the thread says so again.
+    /// Notes that a signal handler is about to run on top of what the calling thread does, and may jump out of it: until the
+    /// thread says so again, a sleep of ours is nothing to count on.
     pub fn handler_runs(&self) {
         for part in bell::sleep_nowhere().iter() {
             self.share(part).keeper.wake_from_sleep();
         }
     }
 
-    /// Something was given to the stack to be sent, which leaves with the next turn.
+    /// Notes that something was given to the stack to be sent, which leaves with the next turn.
     #[inline]
     pub(crate) fn keeper_must_send(&self, part: Part) {
         has_given(part);
         let share = self.share(part);
-        // Whoever has given it may do something else now, or end, and those who sleep know nothing of it.
+        // The thread that has given it may do something else now, or end, and those that sleep know nothing of it.
         share.unsent.store(true, SeqCst);
         if share.keeper.watches.load(Relaxed) {
             share.keeper.ring();
@@ -244,18 +243,18 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
-    /// Something is left that is to be sent when ACKs come, and nobody is there to see them.
+    /// Makes the keeper watch: something is left that can leave only when ACKs come, and no other thread would see them.
     pub(crate) fn keeper_must_watch(&self, part: Part) {
         self.share(part).keeper.watch();
         let _ = self.try_with(part, World::look_now);
     }
 
-    /// The devices are closed, on which it sleeps, perhaps.
+    /// Wakes the keeper, as the devices are closed on which it possibly sleeps.
     pub(crate) fn keeper_sleeps_on_nothing(&self, part: Part) {
         self.share(part).keeper.ring();
     }
 
-    /// The process's first thread ends, and no other one need end for that.
+    /// Notes that the process's first thread ends, which ends no other one.
     pub fn leader_leaves(&self) {
         LEADER_LEFT.store(true, SeqCst);
         for part in self.all() {
@@ -265,7 +264,7 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
-    /// The life of the keeper's thread.
+    /// Runs the keeper, in its thread.
     pub fn keep(&self, part: Part) {
         dying::i_keep();
         let mut looks = Looks { seen: 0, found: Found::Busy, same: 0, tick: None };
@@ -307,7 +306,7 @@ impl<O: Outside> Sockets<O> {
                     found
                 }
                 Ok(None) => return,
-                // Somebody is at it.
+                // Another thread holds the lock.
                 Err(InUse) => Found::Busy,
             };
             looks.same = if found == looks.found { looks.same + 1 } else { 0 };
@@ -315,7 +314,7 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
-    /// Waits for the next look, by what the last ones have found.
+    /// Waits for the next look, for as long as the last ones suggest.
     fn wait_as_keeper(&self, part: Part, looks: &mut Looks) {
         let is_quiet = looks.found == Found::Quiet && looks.same < LOOKS_FOR_NOTHING;
         if is_quiet || looks.found == Found::Nobody {
@@ -351,14 +350,14 @@ impl<O: Outside> Sockets<O> {
         let _ = self.outside.poll(&mut fds, Some(limit));
     }
 
-    /// The timer, moved on; another, if there is none yet or the program has closed it; none, if there is no descriptor
-    /// left for one.
+    /// Returns the timer, moved on; another one, if there is none yet or the program has closed it; none, if there is no
+    /// descriptor left for one.
     fn ticking(&self, part: Part, tick: Option<Arc<Tick>>) -> Option<Arc<Tick>> {
         if let Some(tick) = tick {
             if tick.begin() {
                 return Some(tick);
             }
-            // Its number may be another's by now: nobody is to close that.
+            // Its number may be another descriptor's by now, which is not to be closed.
             std::mem::forget(tick);
         }
         let tick = Tick::new().ok().map(Arc::new);
@@ -366,12 +365,12 @@ impl<O: Outside> Sockets<O> {
         tick.filter(|tick| tick.begin())
     }
 
-    /// Sleeps until a thread of the program's goes on.
+    /// Sleeps until a thread of the program goes on.
     fn rest_keeper(&self, part: Part) {
         let keeper = &self.share(part).keeper;
         let mut lock = keeper.its_rest();
         keeper.rests.store(true, SeqCst);
-        // Somebody may have gone on before he could see that.
+        // A thread may have gone on before it could see that.
         let idle = self.with(part, |world| world.is_anybody_asleep());
         let idle = idle == Some(true) && !self.share(part).unsent.load(SeqCst);
         while idle && keeper.rests.load(SeqCst) {
@@ -385,14 +384,14 @@ impl<O: Outside> Sockets<O> {
         keeper.rests.store(false, SeqCst);
     }
 
-    /// Sleeps until there is something to be done. Gives how many turns it has made.
+    /// Sleeps until there is something to do. Returns how many turns it has made.
     fn watch_devices(&self, part: Part) -> u64 {
         let keeper = &self.share(part).keeper;
         let Ok(bell) = bell::mine(self.process()) else { return 0 };
         *keeper.its_bell() = Some(Arc::clone(&bell));
         keeper.watches.store(true, SeqCst);
         let mut fds: Vec<libc::pollfd> = Vec::new();
-        // What was given before that could be seen leaves now.
+        // What was given before others could see the flag leaves now.
         let mut rest = Rest::default();
         let rests = self.with(part, |world| {
             let rests = !world.turn();
@@ -429,8 +428,8 @@ impl<O: Outside> Sockets<O> {
     }
 }
 
-/// Whether all other threads of this process sleep. One that has work to do comes to its listener by itself, sooner or
-/// later; whoever sleeps may do so for as long as somebody else likes. Where it cannot be seen, nobody sleeps.
+/// Returns whether all other threads of this process sleep. One that has work to do comes to its listener by itself, sooner
+/// or later; one that sleeps may do so for as long as others like. Where that cannot be seen, none sleeps.
 fn are_others_asleep() -> bool {
     let own = nix::unistd::gettid().to_string();
     let Ok(threads) = fs::read_dir("/proc/self/task") else { return false };
@@ -439,14 +438,14 @@ fn are_others_asleep() -> bool {
         if at >= THREADS {
             return false;
         }
-        // Nothing of one that has just ended.
+        // A thread that has just ended has none.
         let told = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-        // Behind the name, in which anything may stand: proc_pid_stat(5).
+        // After the name, in which anything may stand: proc_pid_stat(5).
         told.rsplit_once(") ").is_none_or(|(_, rest)| !rest.starts_with(['R', 'D']))
     })
 }
 
-/// Whether the keeper waits for its timer.
+/// Sets whether the keeper waits for its timer.
 fn set_going(tick: Option<&Tick>, goes: bool) {
     if let Some(tick) = tick {
         tick.set_going(goes);
@@ -454,14 +453,14 @@ fn set_going(tick: Option<&Tick>, goes: bool) {
 }
 
 impl World {
-    /// `alone`: the program has said that it makes no turns for now.
+    /// Looks who makes turns, and makes one if need be. `alone`: the program has said that it makes no turns for now.
     fn look_after(&mut self, seen: &mut u64, unsent: &AtomicBool, alone: bool) -> Found {
-        // Whoever has watched the devices may run a signal's handler for long.
+        // A thread that has watched the devices may run a signal handler for long.
         self.pass_watch();
         let asleep = self.is_anybody_asleep();
-        // Of those who are awake somebody may have heard of one in the middle of an answer.
+        // A thread that is awake may have been told of one in the middle of an answer.
         self.take_passed();
-        // Whoever has made turns is busy, be there others who sleep; and he may do something else by now.
+        // A thread that has made turns is busy, even if others sleep; and it may do something else by now.
         let is_busy =
             self.turns != *seen && (asleep || !alone && self.now().since(self.turned) < MOVES);
         let found = match asleep {
@@ -472,7 +471,7 @@ impl World {
                 self.turn();
                 Found::Busy
             }
-            // Whom they have woken a signal's handler keeps from them, and nobody else was woken.
+            // A signal handler keeps the thread that they have woken from them, and no other was woken.
             true if self.links().iter_mut().any(Link::has_come) => {
                 self.turn();
                 Found::Busy
@@ -489,7 +488,7 @@ impl World {
         found
     }
 
-    /// The program has given something and turned to what cannot be seen: it is not waited for the next time.
+    /// Notes that the program has given something and turned to what cannot be seen: it is not waited for the next time.
     fn note_what_was_left(&mut self) {
         if self.has_to_send() {
             self.given.was_left();

@@ -1,8 +1,7 @@
-//! A process closes a listener that others have, too, as a server's old workers do at a reload, or leaves it to them for a
-//! while (`neglect.rs`). On kernel sockets all of
-//! them share one queue of connections that wait to be accepted; on the stack each has its own. So what is in the queue
-//! of the one that leaves becomes the kernel's, and goes to another one by the privileged half. That knows whether there
-//! is one, or will be: it is the kernel's listener that others may have.
+//! Listeners that a process closes while others have them, too, as a server's old workers do at a reload, or that it leaves
+//! to those for a while (`neglect.rs`). On kernel sockets all of them share one accept queue; on the stack each process has
+//! its own. So what is in the queue of a process that leaves becomes the kernel's, and goes to another process by the
+//! privileged half. That knows whether there is one, or will be: it is the kernel's listener that others may have.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -15,14 +14,14 @@ use crate::asked::Asked;
 use crate::table::{Kind, Listener, Slot, Socket};
 use crate::world::World;
 
-/// How long handshakes may still be under way, and data be waited for (TCP_DEFER_ACCEPT): a SYN-ACK is sent again after
+/// How long handshakes may still be under way, and data be waited for (TCP_DEFER_ACCEPT): a SYN-ACK is retransmitted after
 /// a second.
 const HANDSHAKES: Duration = Duration::from_millis(1500);
 
-/// When it is looked whether there are any, again and again.
+/// How often it is looked whether any are under way.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
-/// A listener of the stack's that its program has closed, or left to others.
+/// A listener on the stack that its program has closed, or left to other processes.
 #[derive(Debug)]
 pub(crate) struct Leaving {
     on: Vec<(usize, ListenerId)>,
@@ -31,7 +30,7 @@ pub(crate) struct Leaving {
     asked: Arc<Asked>,
     until: Instant,
     looks_at: Instant,
-    /// The listener of this process that is the kernel's alone now, if that is why: what comes is for it.
+    /// The listener of this process that is the kernel's alone now, if that is the reason: what comes is for it.
     heir: Option<Slot>,
 }
 
@@ -50,7 +49,7 @@ impl Leaving {
 }
 
 impl World {
-    /// The program has closed a listener. If nobody else listens there, what waits is reset in the end.
+    /// Leaves a listener that the program has closed. If no other process listens there, what waits is reset in the end.
     pub(crate) fn leave(&mut self, listener: Listener, ipv6: bool, asked: Arc<Asked>) {
         let Listener { local, on, passed, is_kernels, .. } = listener;
         if !on.is_empty() || is_kernels {
@@ -58,7 +57,7 @@ impl World {
             self.host.disown(local);
         }
         for (local, connection) in passed {
-            // It is closed if nobody takes it.
+            // It is closed if no process takes it.
             let _ = self.host.pass_on(local, connection);
         }
         if on.is_empty() {
@@ -74,7 +73,7 @@ impl World {
         self.pass_waiting();
     }
 
-    /// A listener becomes the kernel's alone, which gets what has come to it, and what is under way.
+    /// Leaves a listener to the kernel alone, which gets what has come to it, and what is under way.
     pub(crate) fn bequeath(&mut self, heir: Slot) {
         if let Some(Socket { kind: Kind::Listener(listener), .. }) = self.table.get(heir)
             && !listener.on.is_empty()
@@ -85,7 +84,7 @@ impl World {
         self.keep_what_comes(heir);
     }
 
-    /// The same of one that nobody comes to on the stack any more, nor to what this process has left of it for a while.
+    /// Leaves a listener to the kernel that gets nothing new on the stack, and what this process has left of it for a while.
     pub(crate) fn keep_what_comes(&mut self, heir: Slot) {
         let Some(Socket { kind: Kind::Listener(listener), ipv6, asked, .. }) = self.table.get(heir)
         else {
@@ -102,7 +101,7 @@ impl World {
         self.turn();
         for &(link, id) in &on {
             let Some(link) = self.links().get_mut(link) else { continue };
-            // What waits at an instance's is this listener's only as long as it is one of its.
+            // What waits at an instance's is this listener's only as long as the instance has it as one of its own.
             if !link.is_attached() {
                 let now = link.now();
                 link.unbind_listener(id);
@@ -115,7 +114,7 @@ impl World {
         self.note(heir);
     }
 
-    /// The process ends: all listeners.
+    /// Leaves all listeners, as the process ends.
     pub(crate) fn leave_all(&mut self) {
         let mut all = Vec::new();
         for (_, socket) in self.table.iter() {
@@ -131,7 +130,7 @@ impl World {
         self.open_all_deferred();
     }
 
-    /// Those who wait at listeners that were left are the others' at once, with data or without.
+    /// Gives connections that wait at listeners that were left to other processes at once, with data or without.
     pub(crate) fn open_all_deferred(&mut self) {
         let leaving = std::mem::take(&mut self.leaving);
         leaving.iter().for_each(|one| self.open_deferred(&one.on));
@@ -139,13 +138,13 @@ impl World {
         self.pass_waiting();
     }
 
-    /// When something is to be done about listeners that were left.
+    /// Returns when something is to be done about listeners that were left.
     pub(crate) fn leaves_after(&self) -> Option<Duration> {
         let until = self.leaving.iter().map(|one| one.until.min(one.looks_at)).min()?;
         Some(until.saturating_duration_since(Instant::now()))
     }
 
-    /// Whose data these have waited for can be accepted without.
+    /// Lets connections whose data these listeners have waited for be accepted without.
     fn open_deferred(&mut self, on: &[(usize, ListenerId)]) {
         for &(link, id) in on {
             if let Some(link) = self.links().get_mut(link) {
@@ -155,7 +154,7 @@ impl World {
         }
     }
 
-    /// Passes on what has come to listeners that were closed, and closes those that have had their time.
+    /// Passes on what has come to listeners that were left, and closes those whose time is over.
     pub(crate) fn pass_waiting(&mut self) {
         if self.leaving.is_empty() {
             return;
@@ -168,7 +167,7 @@ impl World {
                 one.looks_at = now + BETWEEN_LOOKS;
             }
             if is_over {
-                // Others may take them. Until then they wait for data: who is silent is not told of a listener that is closed.
+                // Others may take them. Until then they wait for data: a silent peer does not hear of a listener that is closed.
                 self.open_deferred(&one.on);
             }
             for &(link, id) in &one.on {
@@ -183,7 +182,7 @@ impl World {
         self.leaving = all;
     }
 
-    /// Whether somebody may still come to one of these. Nothing new does, of what has come a turn has seen everything.
+    /// Returns whether a connection may still come to one of these. No new one begins; a turn has seen all that has come.
     fn has_under_way(&mut self, on: &[(usize, ListenerId)]) -> bool {
         on.iter().any(|&(link, id)| {
             self.links().get_mut(link).is_some_and(|link| {
@@ -204,7 +203,7 @@ impl World {
         }
     }
 
-    /// Whether something may be under way for a listener that is the kernel's.
+    /// Returns whether something may be under way for a listener that is the kernel's.
     pub(crate) fn is_to_inherit(&self, slot: Slot) -> bool {
         self.leaving.iter().any(|one| one.heir == Some(slot))
     }
@@ -219,7 +218,7 @@ impl World {
         }
     }
 
-    /// The next of those that wait to be accepted, no longer the stack's.
+    /// Takes the next connection that waits to be accepted from the stack.
     pub(crate) fn detach_waiting(&mut self, link: usize, listener: ListenerId) -> Option<Detached> {
         let link = self.links().get_mut(link)?;
         let now = link.now();
@@ -235,7 +234,7 @@ impl World {
         }
     }
 
-    /// Takes in what other processes have left.
+    /// Takes in connections that other processes have left.
     pub(crate) fn take_passed(&mut self) {
         self.hear_of_kernels();
         while let Some((local, connection)) = self.host.next_passed() {
@@ -246,7 +245,7 @@ impl World {
                 _ => None,
             });
             let Some((slot, listener)) = found else {
-                // It came while this process was about to leave, too.
+                // It came while this process was about to leave the listener, too.
                 let _ = self.host.pass_on(local, connection);
                 continue;
             };

@@ -1,32 +1,43 @@
-//! What a socket call means on the user-space stack: descriptors, errno, blocking, readiness, sets.
+//! The meaning of socket calls on the user-space stack: descriptors, errno, blocking, readiness, epoll sets.
 //!
-//! `preload` says what the program calls, with slices and numbers; this crate does it on the stack, with
-//! the process's own engines (crate `engine`), on the thread that calls. A call that cannot go on makes a
-//! turn of the engines itself, and sleeps only when there is nothing to do: no second core, no thread in
-//! between. What a program has written leaves when it turns to waiting, or when much has come together;
-//! so small writes leave as one segment.
+//! `preload` passes on what the program calls, as slices and numbers; this crate carries it out on the stack, with
+//! the process's own engines (crate `engine`), on the calling thread. A call that cannot proceed makes a turn of the
+//! engines itself, and sleeps only when there is nothing to do: no second core, no thread in between. What a program
+//! has written leaves when the program turns to waiting, or when much has accumulated, so small writes leave as one
+//! segment.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `world` | everything, behind one lock |
-//! | `parts` | as many of these as threads, and which descriptor is whose |
-//! | `link` | a device's engine, or an instance's, and whose its connections are |
-//! | `tcp` | what both can do |
+//! | `world` | all state, under one lock; `world/turning`: turns of the engines |
+//! | `parts` | one world for each thread, and which descriptor is in which |
+//! | `link` | a device's engine, or the attachment to an instance, and the sockets of its connections |
+//! | `tcp` | the operations that a stack and an instance have in common |
 //! | `table` | what a descriptor stands for |
-//! | `listening`, `connecting`, `transfer`, `settings` | the calls |
-//! | `lost` | another instance in the place of one that is gone |
-//! | `ways` | what is between stack and kernel: neighbours, the list of connections |
-//! | `leaving` | connections that wait to be accepted when a listener is closed that other processes have, too |
-//! | `ending` | the end of the process |
-//! | `fork` | small locks over fork(2) |
-//! | `waiting`, `bell`, `keeper` | sleeping and being woken; what goes on while the program does something else |
-//! | `epoll`, `nested`, `polling` | many at once |
+//! | `listening`, `connecting`, `transfer`, `file`, `settings` | the calls, sendfile(2) and socket options among them |
+//! | `fast_open` | TCP Fast Open: the host's settings, data in a SYN |
+//! | `given` | what was written since the last turn, and when that is enough for a turn |
+//! | `drafts` | which writes may be parts of a message, so that Nagle's algorithm applies to them |
+//! | `waiting`, `sleepers`, `bell`, `eye` | sleeping; which sleeper watches the devices; a thread's eventfd; its epoll set |
+//! | `keeper`, `tick` | the thread that makes turns while the program does something else, and its timer |
+//! | `epoll`, `nested`, `polling` | epoll sets; sets that are members of others; the calls of poll(2) and epoll(7) |
 //! | `asked`, `info`, `errno`, `name` | options, TCP_INFO, errors, addresses as Linux has them |
+//! | `host`, `outside` | what is asked of the privileged half, and of the process around the stack |
+//! | `ports` | local ports that the privileged half has reserved in advance |
+//! | `ways` | what passes between stack and kernel beside frames: routes and neighbours, the list of connections |
 //! | `handing` | connections that become the kernel's: fork, exec, passing on |
-//! | `host`, `outside` | what is asked of the privileged half, and of the process around it |
+//! | `leaving` | the accept queue of a listener that was closed while other processes have it, too |
+//! | `neglect` | a listener with a connection that waits while its process sleeps on something else: left to other processes |
+//! | `one_by_one`, `one_each` | programs for which the kernel is faster: one short connection at a time; a thread for each |
+//! | `idle` | closing the devices when all ports of a process are the kernel's |
+//! | `lost` | listening again on the instance that replaces one that is gone |
+//! | `parting` | everything becomes the kernel's, as the privileged half was told to end |
+//! | `ending`, `dying` | the end of the process; its end by a signal for which it has no handler |
+//! | `fork` | small locks over fork(2) |
+//! | `telling` | answers to `uncork stack stat` |
 //!
-//! One lock, or one for each thread's part of it (`parts`); nobody sleeps who holds one. Several hold who forks and who
-//! begins another part, the first part's first. It is not to be taken by a signal handler that interrupts its owner: `preload` sees to that.
+//! There is one lock, or one for each thread's part (`parts`); no thread sleeps while it holds one. A thread that forks or
+//! begins a part holds several, the first part's first. A signal handler must not take a lock that the thread it
+//! interrupts holds: `preload` sees to that.
 #![forbid(unsafe_code)]
 
 mod asked;
@@ -97,27 +108,27 @@ use parts::{MOST, Parts};
 use table::{Kind, Slot, Socket};
 use world::World;
 
-/// What this process has on the stack.
+/// The sockets of this process that are on the stack.
 #[derive(Debug)]
 pub struct Sockets<O> {
     outside: O,
     shares: [Share; MOST],
     /// Whether each thread has a part of its own.
     apart: AtomicBool,
-    /// The last of those that were begun.
+    /// The number of the last part that was begun.
     last: AtomicU8,
     process: AtomicU32,
     dying: Dying,
 }
 
-/// What is kept of a part.
+/// A part: its world behind a lock, its keeper, and what is read without the lock.
 #[derive(Debug)]
 struct Share {
     world: Mutex<Option<World>>,
     keeper: keeper::State,
-    /// A thread has turned to something else ([`Sockets::flush`]) while another thread was in here.
+    /// A thread has turned to something else ([`Sockets::flush`]) while another thread held the lock.
     turned_away: AtomicBool,
-    /// Something was given to the stack, and perhaps no turn was made since then: for the keeper.
+    /// Something was given to the stack, and possibly no turn was made since then: for the keeper.
     unsent: AtomicBool,
 }
 
@@ -138,12 +149,12 @@ impl Share {
             }
             std::hint::spin_loop();
         }
-        // Whoever has panicked has left a connection half done at worst.
+        // A thread that has panicked has left one connection half done at worst.
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something with everything there. What others need not wait for is done behind the lock: those are woken for whom
-    /// something was found, and the kernel takes what is to leave.
+    /// Runs `act` on the world. What other threads need not wait for is done after the lock is released: the bells of threads
+    /// for which something was found are rung, and the kernel takes what is to leave.
     fn at_it<T>(
         &self,
         mut world: MutexGuard<'_, Option<World>>,
@@ -165,7 +176,7 @@ impl Share {
         Some(done)
     }
 
-    /// The kernel has not taken all of what was to leave.
+    /// Flushes again, as the kernel has not taken all that was to leave.
     #[cold]
     fn flush(&self) {
         let mut world = self.lock();
@@ -185,50 +196,50 @@ impl Share {
     }
 }
 
-/// Looks whether the lock is free before this thread sleeps until it is: together as long as a turn takes that sends a
-/// segment, which is less than to fall asleep and be woken. (16 threads that answer in turn: a fifth more a second with
-/// it; with ten times as many a fifth less than without.)
+/// How often a thread looks whether the lock is free before it sleeps until it is: together as long as a turn that sends a
+/// segment takes, which is less than falling asleep and being woken. (16 threads that answer in turn: a fifth more a second
+/// with it; with ten times as many looks a fifth less than without.)
 const TRIES: u32 = 400;
 
 thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
     static INTERRUPTED: Cell<bool> = const { Cell::new(false) };
-    /// Where this thread has given the stack something to do that the next turn does.
+    /// The parts to which this thread has given something that the next turn does.
     static HAS_GIVEN: Cell<Parts> = const { Cell::new(Parts::NONE) };
 }
 
-/// In a signal handler that has interrupted the stack ([`is_inside`]) and will run later: [`Outside::left`] is
-/// called when the thread has left it.
+/// Notes that a signal handler has interrupted the stack ([`is_inside`]) and will run later: [`Outside::left`] is
+/// called when the thread has left the stack.
 pub fn note_interruption() {
     INTERRUPTED.set(true);
 }
 
-/// Whether the calling thread is in here already: a signal handler has interrupted it, or what is called
-/// from here has come back by the program's own symbols.
+/// Returns whether the calling thread is inside this crate already: a signal handler has interrupted it, or a function
+/// that was called from here has come back through the program's own symbols.
 #[inline]
 #[must_use]
 pub fn is_inside() -> bool {
     INSIDE.get()
 }
 
-/// Another thread has the lock.
+/// The error of a try: another thread holds the lock.
 #[derive(Debug, Clone, Copy)]
 struct InUse;
 
-/// The calling thread is in here while this lives.
+/// Marks the calling thread as inside this crate while it lives.
 #[derive(Debug)]
 struct Inside;
 
 impl Inside {
     fn begin() -> Option<Self> {
-        // Not `then_some`: one that is made and dropped ends it for whoever was in here before.
+        // Not `then_some`: a guard that is made and dropped would end the outer one's mark.
         if INSIDE.replace(true) { None } else { Some(Self) }
     }
 }
 
-/// errno is what it was when this is dropped: what is asked of devices on the way fails as a matter of course, and a call that
-/// succeeds leaves errno alone, as the kernel's do. (Perl's IO::Socket sets it to 0, calls select(2), and takes what it has become for the
-/// reason why that has found nothing.) Whoever fails sets it behind that.
+/// Restores errno when dropped: what is asked of devices on the way fails as a matter of course, and a call that
+/// succeeds leaves errno alone, as the kernel's do. (Perl's IO::Socket sets it to 0, calls select(2), and takes its
+/// new value for the reason why that has found nothing.) A call that fails sets errno after that.
 #[derive(Debug)]
 struct KeptErrno(i32);
 
@@ -251,28 +262,28 @@ impl Drop for Inside {
     }
 }
 
-/// The calling thread has given this part something to do.
+/// Notes that the calling thread has given this part something to do.
 fn has_given(part: Part) {
     HAS_GIVEN.set(HAS_GIVEN.get().or(Parts::of(part)));
 }
 
-/// All locks, held across fork(2). The thread is in here meanwhile, so that signal handlers run behind that.
+/// All locks, held across fork(2). The thread counts as inside meanwhile, so that signal handlers run afterwards.
 #[derive(Debug)]
 pub struct Held<'a> {
     worlds: Vec<MutexGuard<'a, Option<World>>>,
-    /// Who has one of these has no other lock than the keeper's own with a world's, in that order.
+    /// A thread that holds one of these takes no other lock, except that a keeper takes its own and then a world's.
     others: Others<'a>,
     _inside: Option<Inside>,
 }
 
-/// Locks that are held for moments: a child in which nobody is left who would let go of one waits for it for ever.
+/// Locks that are held briefly: a child of fork without the thread that holds one would wait for it for ever.
 #[derive(Debug)]
 struct Others<'a> {
     _keepers: Vec<keeper::Held<'a>>,
     _bells: Option<bell::AllHeld>,
 }
 
-/// The calling thread is cancelled where it sleeps only, while this lives (pthread_cancel(3)): it would leave locks behind.
+/// While it lives, the calling thread is cancelled only where it sleeps (pthread_cancel(3)): it would leave locks behind.
 struct Whole<'a, O: Outside>(Option<&'a O>);
 
 impl<'a, O: Outside> Whole<'a, O> {
@@ -292,7 +303,7 @@ impl<O: Outside> Drop for Whole<'_, O> {
 }
 
 impl<O: Outside> Sockets<O> {
-    /// Nothing is on the stack before [`Sockets::start`].
+    /// Creates it with nothing on the stack, until [`Sockets::start`].
     pub const fn new(outside: O) -> Self {
         Self {
             outside,
@@ -304,8 +315,8 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
-    /// From now on sockets may be on the stack, and if `apart` each thread has one of its own. `seed` gives bytes that
-    /// nobody can guess; `tell` hears what has become of listeners.
+    /// Lets sockets be on the stack from now on; if `apart`, each thread has a stack of its own. `seed` returns bytes that
+    /// nobody can guess; `tell` is told what has become of listeners.
     pub fn start(&self, host: Box<dyn Host>, seed: fn() -> [u8; 32], tell: Tell, apart: bool) {
         self.process.store(std::process::id(), Relaxed);
         self.apart.store(apart, Relaxed);
@@ -317,20 +328,19 @@ impl<O: Outside> Sockets<O> {
         &self.shares[part.at()]
     }
 
-    /// Whether each thread has a part of its own.
     #[inline]
     fn is_apart(&self) -> bool {
         self.apart.load(Relaxed)
     }
 
-    /// The part where a descriptor's socket is, if it has one.
+    /// Returns the part that has a descriptor's socket, or the first part.
     #[inline]
     fn at(&self, fd: RawFd) -> Part {
         let part = if self.is_apart() { parts::of_socket(fd) } else { None };
         part.unwrap_or(Part::FIRST)
     }
 
-    /// The calling thread's part: what it makes is there.
+    /// Returns the calling thread's part, which gets the sockets that it makes.
     #[inline]
     fn mine(&self) -> Part {
         if !self.is_apart() {
@@ -339,16 +349,16 @@ impl<O: Outside> Sockets<O> {
         parts::mine().unwrap_or_else(|| self.begin_part())
     }
 
-    /// All that were begun.
+    /// Returns all parts that were begun.
     fn all(&self) -> impl Iterator<Item = Part> {
         Part::numbered(self.last.load(SeqCst)).up_to()
     }
 
-    /// One for the calling thread. It costs hardly anything before it is used.
+    /// Begins a part for the calling thread. A part costs hardly anything before it is used.
     #[cold]
     fn begin_part(&self) -> Part {
         let begun = self.enter(Part::FIRST, || {
-            // Behind this lock: fork finds it begun or not.
+            // Under this lock, so that fork finds the part begun or not.
             let first = self.share(Part::FIRST).lock();
             let part = parts::take()?;
             if part != Part::FIRST {
@@ -363,8 +373,8 @@ impl<O: Outside> Sockets<O> {
         begun.flatten().unwrap_or(Part::FIRST)
     }
 
-    /// Does something in here. Not on top of itself: a signal handler that has interrupted this thread in here gets
-    /// nothing. When the thread leaves, it sees to what others have turned away from meanwhile, and to handlers.
+    /// Runs `act` inside this crate, unless the thread is inside already: a signal handler that has interrupted it here gets
+    /// nothing. A thread that leaves sends what others have turned away from meanwhile, and lets handlers run.
     fn enter<T>(&self, part: Part, act: impl FnOnce() -> T) -> Option<T> {
         if self.dying.keeps_out() {
             self.sleep_for_ever();
@@ -381,13 +391,13 @@ impl<O: Outside> Sockets<O> {
         Some(done)
     }
 
-    /// Does something with everything in a part, if it was started.
+    /// Runs `act` on the world of a part, if it was started.
     fn with<T>(&self, part: Part, act: impl FnOnce(&mut World) -> T) -> Option<T> {
         let share = self.share(part);
         self.enter(part, || share.at_it(share.lock(), act)).flatten()
     }
 
-    /// The same, unless another thread is at it.
+    /// Runs `act` on the world of a part, unless another thread holds the lock.
     fn try_with<T>(
         &self,
         part: Part,
@@ -398,7 +408,7 @@ impl<O: Outside> Sockets<O> {
         tried.flatten().ok_or(InUse)
     }
 
-    /// The same where a descriptor's socket is, for what may fail.
+    /// Runs an `act` that may fail on the world of the part that has a descriptor's socket.
     fn call<T>(
         &self,
         fd: RawFd,
@@ -411,7 +421,7 @@ impl<O: Outside> Sockets<O> {
         self.with(self.at(fd), relieved).unwrap_or(Err(Errno::EBADF))
     }
 
-    /// Does something with one part after the other.
+    /// Runs `act` on the world of one part after the other.
     fn with_all<T>(&self, mut act: impl FnMut(&mut World) -> T) -> Vec<T> {
         self.all().filter_map(|part| self.with(part, &mut act)).collect()
     }
@@ -420,17 +430,17 @@ impl<O: Outside> Sockets<O> {
         self.process.load(Relaxed)
     }
 
-    /// Waits until nobody is in here who is now.
+    /// Waits until every thread that is inside this crate now has left it.
     pub fn wait_for_others(&self) {
         self.with_all(|_| ());
     }
 
-    /// The calling thread turns to something else: what it has given the stack leaves.
+    /// Sends what the calling thread has given the stack, as it turns to something else.
     ///
     /// A turn allocates memory, and the program may be in the middle of its allocator: a thread of jemalloc's waits
     /// for a condition with the allocator's locks held. So a thread that has given nothing does nothing here; and
-    /// one that has does not wait for another thread, which may need what this one has locked: it leaves it to that
-    /// one.
+    /// one that has does not wait for another thread, which may need what this one has locked: it leaves the turn to
+    /// that one.
     pub fn flush(&self) {
         if self.dying.keeps_out() {
             return;
@@ -441,18 +451,18 @@ impl<O: Outside> Sockets<O> {
                 Ok(_) => {}
                 Err(InUse) => {
                     self.share(part).turned_away.store(true, SeqCst);
-                    // It may have left by now.
+                    // That thread may have left by now.
                     self.enter(part, || ());
                 }
             }
         }
     }
 
-    /// The lock has been let go of: what others have turned away from meanwhile leaves.
+    /// Sends what other threads have turned away from, after the lock was released.
     #[inline]
     fn flush_for_others(&self, part: Part) {
         let share = self.share(part);
-        // Either the other one finds the lock free, or what he has left there is found.
+        // Either the other thread finds the lock free, or what it has left is found here.
         fence(SeqCst);
         while share.turned_away.load(Relaxed) {
             let Some(world) = share.try_lock() else { return };
@@ -462,27 +472,27 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
-    /// fork(2) is about to happen: nobody is in the middle of anything.
+    /// Takes all locks before fork(2), so that no thread is in the middle of anything.
     pub fn before_fork(&self) -> Held<'_> {
         let hold = |part| {
             let mut held = self.share(part).lock();
             if let Some(world) = held.as_mut() {
                 world.turn_for_others();
                 world.share_with_child(&self.outside);
-                // By what the child asks for.
+                // A watcher is to hear what the child asks for.
                 world.watch_on();
-                // The child would keep the device of who makes one.
+                // A thread that is making a call that was put off holds the device open: the child would keep it open.
                 world.links().iter().for_each(Link::settle);
-                // They have to wait until this is over.
+                // The threads that wake have to wait until this is over.
                 world.sleepers.take_rung().iter().for_each(bell::ring);
             }
             held
         };
         let inside = Inside::begin();
         let rest = |part| self.share(part).keeper.hold_rest();
-        // A keeper that is about to rest waits for its world.
+        // A keeper that is about to rest waits for its world, with its own lock held.
         let mut resting = vec![rest(Part::FIRST)];
-        // Behind the first world's lock there are no more of them.
+        // Under the first world's lock no other one is begun.
         let mut worlds = vec![hold(Part::FIRST)];
         resting.extend(self.all().skip(1).map(rest));
         worlds.extend(self.all().skip(1).map(hold));
@@ -492,14 +502,14 @@ impl<O: Outside> Sockets<O> {
         Held { worlds, others, _inside: inside }
     }
 
-    /// It is over, in the parent and in the child, and nothing is held any more.
+    /// Lets signal handlers run after fork(2), in the parent and in the child, where no lock is held any more.
     pub fn after_fork(&self) {
         if INTERRUPTED.replace(false) {
             self.outside.left();
         }
     }
 
-    /// It has happened, in the child. `host` is the privileged half as the child will know it.
+    /// Makes this the state of the child of fork(2). `host` is the privileged half as the child will know it.
     pub fn after_fork_in_child(&self, held: Held<'_>, host: &dyn Host) {
         let Held { mut worlds, others, _inside } = held;
         drop(others);
@@ -515,11 +525,11 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
-    /// `fd` is about to be closed, or replaced. The kernel's descriptor is the caller's to close.
+    /// Closes what `fd` stands for, as it is about to be closed or replaced. The caller closes the kernel's descriptor.
     ///
     /// # Errors
     ///
-    /// EBADF if it is none of ours.
+    /// EBADF if it is not ours.
     pub fn close(&self, fd: RawFd) -> Result<(), Errno> {
         self.linger(fd);
         let part = self.at(fd);
@@ -529,7 +539,7 @@ impl<O: Outside> Sockets<O> {
             if let Some((_, socket)) = world.table.unbind(fd) {
                 world.close(socket);
             }
-            // Who waits with this descriptor waits for nothing.
+            // A thread that waits by this descriptor waits for nothing.
             world.wake(slot);
             world.turn_if_hasty();
             Ok(())
@@ -538,11 +548,11 @@ impl<O: Outside> Sockets<O> {
         Ok(())
     }
 
-    /// `new` is a duplicate of `old`.
+    /// Records that `new` is a duplicate of `old`.
     ///
     /// # Errors
     ///
-    /// EBADF if that is none of ours.
+    /// EBADF if that is not ours.
     pub fn duplicated(&self, old: RawFd, new: RawFd) -> Result<(), Errno> {
         self.call(old, |world| {
             let slot = world.table.slot(old)?;
@@ -551,7 +561,7 @@ impl<O: Outside> Sockets<O> {
         })
     }
 
-    /// A set is about to be closed.
+    /// Forgets an epoll set that is about to be closed.
     pub fn close_set(&self, set: RawFd) {
         for part in self.parts_of(set).iter() {
             self.with(part, |world| world.forget_set(set));
@@ -559,7 +569,7 @@ impl<O: Outside> Sockets<O> {
         parts::forget_set(set);
     }
 
-    /// Our own descriptors, which the program knows nothing of and must not close.
+    /// Returns the library's own descriptors, which the program does not know of and must not close.
     #[must_use]
     pub fn own_descriptors(&self) -> Vec<RawFd> {
         let mut all = self.with_all(World::own_descriptors).concat();
@@ -568,20 +578,20 @@ impl<O: Outside> Sockets<O> {
         all
     }
 
-    /// O_NONBLOCK.
+    /// Returns whether O_NONBLOCK is set.
     ///
     /// # Errors
     ///
-    /// EBADF.
+    /// EBADF if it is not ours.
     pub fn is_non_blocking(&self, fd: RawFd) -> Result<bool, Errno> {
         self.call(fd, |world| Ok(world.table.find(fd)?.1.non_blocking))
     }
 
-    /// Sets O_NONBLOCK or not.
+    /// Sets or clears O_NONBLOCK.
     ///
     /// # Errors
     ///
-    /// EBADF.
+    /// EBADF if it is not ours.
     pub fn set_non_blocking(&self, fd: RawFd, on: bool) -> Result<(), Errno> {
         self.call(fd, |world| {
             world.table.find(fd)?.1.non_blocking = on;
@@ -589,7 +599,7 @@ impl<O: Outside> Sockets<O> {
         })
     }
 
-    /// Whether this is a listener, which the kernel has, too.
+    /// Returns whether this is a listener; the kernel listens there, too.
     #[must_use]
     pub fn is_listener(&self, fd: RawFd) -> bool {
         self.call(fd, |world| Ok(matches!(world.table.find(fd)?.1.kind, Kind::Listener(_))))
@@ -597,7 +607,7 @@ impl<O: Outside> Sockets<O> {
     }
 }
 
-/// A connection of a descriptor, which the process that this one was forked from may have kept.
+/// Returns the connection of a socket; the process that this one was forked from may have kept it.
 fn connection(socket: &Socket) -> Result<table::Place, Errno> {
     match &socket.kind {
         Kind::Connection { place, .. } => Ok(*place),
@@ -606,7 +616,7 @@ fn connection(socket: &Socket) -> Result<table::Place, Errno> {
     }
 }
 
-/// Both, of a descriptor.
+/// Returns the slot and the connection of a descriptor.
 fn connected(world: &mut World, fd: RawFd) -> Result<(Slot, table::Place), Errno> {
     let (slot, socket) = world.table.find(fd)?;
     Ok((slot, connection(socket)?))

@@ -1,4 +1,4 @@
-//! One device of the host with an engine on it, or all of those that an instance has; and which of our sockets their
+//! A link: one device of the host with an engine on it, or all devices that an instance has; and which of our sockets their
 //! events are about.
 
 use std::io;
@@ -18,27 +18,27 @@ use crate::host::{Attachment, Device, Entry, Host, Reason};
 use crate::table::Slot;
 use crate::tcp::Tcp;
 
-/// Why listeners are the kernel's then.
+/// Why listeners are the kernel's after that.
 pub(crate) const INSTANCE_GONE: &str = "the instance of the stack has ended";
 
-/// An engine, and whose its connections are.
+/// A device's engine, or the attachment to an instance, and the sockets of its connections.
 pub(crate) struct Link {
     pub(crate) name: String,
-    /// Its place among the links, and the kernel's numbers of the devices.
+    /// Its number ([`Link::number`]), and the kernel's numbers of the devices.
     number: usize,
     devices: Vec<u32>,
     side: Side,
-    /// The host's, each with the device that it is on.
+    /// The host's addresses, each with the device that it is on.
     addresses: Vec<(u32, IpAddr)>,
-    /// By the low half of a connection's number, which is its place in the stack.
+    /// By the low half of a connection's number, which is its place in the stack: its socket.
     of: Vec<Option<Slot>>,
     listeners: Vec<(ListenerId, Slot)>,
-    /// Room for what a turn tells, and for connections that it brings.
+    /// Buffers for what a turn tells, and for connections that it brings.
     news: Vec<Event>,
     came: Vec<Told>,
-    /// By a connection's place in the stack: where it stands in the list of the privileged half.
+    /// By a connection's place in the stack: its entry in the list of the privileged half.
     entries: Vec<Option<Entry>>,
-    /// Why it is out of use.
+    /// Why it is out of use, if it is.
     gone: Option<io::Error>,
 }
 
@@ -48,7 +48,7 @@ impl std::fmt::Debug for Link {
     }
 }
 
-/// Who makes segments of what is sent.
+/// The side that makes segments of what is sent.
 enum Side {
     /// This process.
     Own(Box<Engine<Box<dyn Driver + Send>>>),
@@ -56,8 +56,8 @@ enum Side {
     Attached(Box<Attached>),
 }
 
-/// What happens in a turn of this process's own engine. Connections are in the list of the privileged half before anything of
-/// theirs leaves: a peer who has his SYN-ACK hears of it if this process dies in that instant.
+/// The events of a turn of this process's own engine. Connections are in the list of the privileged half before anything of
+/// theirs leaves: a peer that has its SYN-ACK hears of it if this process dies in that instant.
 struct News<'a> {
     number: usize,
     events: Vec<Event>,
@@ -91,7 +91,7 @@ impl Program for News<'_> {
     }
 }
 
-/// In the place of a device that was left.
+/// The driver in the place of a device that was left.
 struct Nothing;
 
 impl Driver for Nothing {
@@ -120,12 +120,12 @@ impl Driver for Nothing {
     }
 }
 
-/// How a turn is made.
+/// How much of what has come a turn takes in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// All that has come is taken in.
+    /// All of it.
     Whole,
-    /// It may wait for more, for who sleeps if there is nothing ([`Engine::moderate`]).
+    /// It may wait for more, if the thread sleeps when there is nothing ([`Engine::moderate`]).
     Moderated,
 }
 
@@ -134,11 +134,11 @@ pub(crate) enum Pace {
 pub(crate) enum Told {
     /// Something has happened to a socket.
     Socket(Slot),
-    /// Where do packets to this address go?
+    /// The stack asks where packets to this address go.
     Neighbour(usize, IpAddr),
-    /// A connection has come to be, or has gone.
+    /// A connection has come into being, or is gone.
     Change(usize, Change),
-    /// One that stands in the list already has come to be at this place.
+    /// A connection that is in the list already has come into being at this place.
     Came(usize, u32, Entry),
     /// The instance has ended, and with it all that this process had there.
     InstanceGone,
@@ -169,7 +169,7 @@ impl Link {
         }
     }
 
-    /// All that an instance has.
+    /// Returns the link of all devices that an instance has.
     pub(crate) fn attached(number: usize, attachment: Attachment) -> Self {
         let Attachment { devices, addresses, end } = attachment;
         let (devices, names): (Vec<_>, Vec<_>) = devices.into_iter().unzip();
@@ -188,17 +188,17 @@ impl Link {
         }
     }
 
-    /// No other link of the process has it, those included that were put away. Its place among those that there are is another thing.
+    /// Returns its number, which no other link of the process has, those included that were put away; it is not its index.
     pub(crate) fn number(&self) -> usize {
         self.number
     }
 
-    /// Whether an instance has its connections, and sees to what becomes of them when this process dies.
+    /// Returns whether an instance has its connections, and sees to what becomes of them when this process dies.
     pub(crate) fn is_attached(&self) -> bool {
         matches!(self.side, Side::Attached(_))
     }
 
-    /// Why it is out of use, if that is so.
+    /// Returns why it is out of use, if it is.
     pub(crate) fn reason(&self) -> Option<Reason> {
         let error = self.gone.as_ref()?;
         Some(if self.is_attached() {
@@ -208,13 +208,13 @@ impl Link {
         })
     }
 
-    /// The device's name, and why it is out of use, if it is.
+    /// Returns the device's name, and why it is out of use, if it is.
     pub(crate) fn lost_device(&self) -> Option<String> {
         let error = self.gone.as_ref().filter(|_| !self.is_attached())?;
         Some(format!("{}: {error}", self.name))
     }
 
-    /// Whether it was an instance's that is gone.
+    /// Returns whether it was an instance's that is gone.
     pub(crate) fn is_without_instance(&self) -> bool {
         self.is_attached() && self.gone.is_some()
     }
@@ -230,7 +230,7 @@ impl Link {
         }
     }
 
-    /// When its last turn began ([`Engine::turned`]).
+    /// Returns when its last turn began ([`Engine::turned`]).
     pub(crate) fn turned(&self) -> Instant {
         match &self.side {
             Side::Own(engine) => engine.turned(),
@@ -264,18 +264,18 @@ impl Link {
         self.addresses.iter().any(|(_, ours)| *ours == address)
     }
 
-    /// What is asked of the way to this address, by who has his own stack on a device.
+    /// Returns what is to be asked of the way to this address, for a process with a stack of its own on a device.
     pub(crate) fn question(&self, remote: IpAddr) -> Option<Question> {
         let device = *self.devices.first().filter(|_| !self.is_attached())?;
         Some(Question::by(device, self.addresses.iter().map(|(_, address)| *address), remote))
     }
 
-    /// The same, on this device.
+    /// Returns whether an address is on this device.
     pub(crate) fn has_on(&self, device: u32, address: IpAddr) -> bool {
         self.addresses.contains(&(device, address))
     }
 
-    /// A socket of ours is this connection.
+    /// Records that a socket of ours is this connection.
     pub(crate) fn bind(&mut self, id: SocketId, slot: Slot) {
         let at = place(id);
         if self.of.len() <= at {
@@ -284,7 +284,7 @@ impl Link {
         self.of[at] = Some(slot);
     }
 
-    /// The socket of ours that is this connection.
+    /// Returns the socket of ours that is this connection.
     pub(crate) fn slot(&self, id: SocketId) -> Option<Slot> {
         let is_there = self.stack_ref().state(id).is_some();
         self.of.get(place(id)).copied().flatten().filter(|_| is_there)
@@ -304,7 +304,7 @@ impl Link {
         self.listeners.retain(|(other, _)| *other != id);
     }
 
-    /// A connection stands there in the list of the privileged half from now on, or no more; gives what
+    /// Enters the connection that stands at this place from now on in the list of the privileged half, or none; returns what
     /// stood there before.
     pub(crate) fn enter(&mut self, place: u32, entry: Option<Entry>) -> Option<Entry> {
         let at = usize::try_from(place).unwrap_or(usize::MAX);
@@ -314,12 +314,12 @@ impl Link {
         std::mem::replace(&mut self.entries[at], entry)
     }
 
-    /// Where a connection stands in that list.
+    /// Returns a connection's entry in that list.
     pub(crate) fn entry(&mut self, place: u32) -> Option<&mut Entry> {
         self.entries.get_mut(usize::try_from(place).ok()?)?.as_mut()
     }
 
-    /// Takes in what has come, sends what may leave, and tells whose sockets have changed; whether
+    /// Takes in what has come, sends what may leave, and tells which sockets have changed; returns whether
     /// anything has happened.
     pub(crate) fn turn(&mut self, pace: Pace, host: &mut dyn Host, told: &mut Vec<Told>) -> bool {
         if self.gone.is_some() {
@@ -348,14 +348,14 @@ impl Link {
         happened
     }
 
-    /// Whether the system call that a turn ends with is put off ([`Engine::put_off`]); instances make their own.
+    /// Sets whether the system call that ends a turn is put off ([`Engine::put_off`]); instances make their own.
     pub(crate) fn put_off(&mut self, puts_off: bool) {
         if let Side::Own(engine) = &mut self.side {
             engine.put_off(puts_off);
         }
     }
 
-    /// The call that was put off, to be made when others may have the lock.
+    /// Takes the call that was put off, to be made when others may have the lock.
     pub(crate) fn take_kick(&mut self) -> Option<Kick> {
         match &mut self.side {
             Side::Own(engine) => engine.take_kick(),
@@ -363,19 +363,19 @@ impl Link {
         }
     }
 
-    /// Waits until none is about to be made ([`Engine::settle`]).
+    /// Waits until no such call is about to be made ([`Engine::settle`]).
     pub(crate) fn settle(&self) {
         if let Side::Own(engine) = &self.side {
             engine.settle();
         }
     }
 
-    /// The kernel has not taken all when the call was made ([`Engine::flush`]).
+    /// Flushes, as the kernel has not taken all when the call was made ([`Engine::flush`]).
     pub(crate) fn flush(&mut self) {
         if let Side::Own(engine) = &mut self.side
             && self.gone.is_none()
         {
-            // A device that is gone is noticed by the next turn.
+            // The next turn notices that a device is gone.
             let _ = engine.flush();
         }
     }
@@ -385,23 +385,23 @@ impl Link {
         if let Side::Own(engine) = &mut self.side
             && self.gone.is_none()
         {
-            // A device that is gone is noticed by the next turn.
+            // The next turn notices that a device is gone.
             let _ = engine.send_ahead();
         }
     }
 
-    /// Takes in what has come before there is no room for more ([`Engine::relieve`]); of instances, they do.
+    /// Takes in what has come before there is no room for more ([`Engine::relieve`]); an instance does that for its devices.
     #[inline]
     pub(crate) fn relieve(&mut self) {
         if let Side::Own(engine) = &mut self.side
             && self.gone.is_none()
         {
-            // A device that is gone is noticed by the next turn.
+            // The next turn notices that a device is gone.
             let _ = engine.relieve();
         }
     }
 
-    /// Tells whose sockets have changed.
+    /// Tells which sockets have changed.
     fn tell(&mut self, mut news: Vec<Event>, told: &mut Vec<Told>) {
         for event in news.drain(..) {
             told.extend(match event {
@@ -429,7 +429,7 @@ impl Link {
         }
     }
 
-    /// Whether a turn would find nothing to do ([`Engine::is_idle`]).
+    /// Returns whether a turn would find nothing to do ([`Engine::is_idle`]).
     pub(crate) fn is_idle(&mut self) -> bool {
         self.gone.is_some()
             || match &mut self.side {
@@ -438,17 +438,17 @@ impl Link {
             }
     }
 
-    /// Whether nothing is on it, and nothing comes.
+    /// Returns whether nothing is on it, and nothing comes.
     pub(crate) fn is_out_of_use(&mut self) -> bool {
         !self.is_attached() && self.is_idle() && self.stack().all().is_empty()
     }
 
-    /// Whether the stack has something to send, such as the news of a window that has opened.
+    /// Returns whether the stack has something to send, such as the news of a window that has opened.
     pub(crate) fn has_output(&self) -> bool {
         self.gone.is_none() && matches!(&self.side, Side::Own(engine) if engine.has_output())
     }
 
-    /// Whether something has come: what of [`Link::is_idle`] others change at any moment.
+    /// Returns whether something has come: the part of [`Link::is_idle`] that others change at any moment.
     pub(crate) fn has_come(&mut self) -> bool {
         self.gone.is_none()
             && match &mut self.side {
@@ -479,7 +479,7 @@ impl Link {
         self.gone = Some(io::ErrorKind::NotConnected.into());
     }
 
-    /// The device is gone, or the instance: so are its connections.
+    /// Aborts all connections, as the device or the instance is gone.
     fn lose(&mut self, error: io::Error, news: &mut Vec<Event>, told: &mut Vec<Told>) {
         self.gone = Some(error);
         let Side::Own(engine) = &mut self.side else {
@@ -498,7 +498,7 @@ impl Link {
         }
     }
 
-    /// What wakes whoever sleeps, and the time that he may sleep at most.
+    /// Returns what wakes a thread that sleeps on it, and how long that may sleep at most.
     pub(crate) fn wakes(&mut self) -> ([Option<RawFd>; 2], Option<Duration>) {
         if self.gone.is_some() {
             return ([None; 2], None);
@@ -515,19 +515,19 @@ impl Link {
         }
     }
 
-    /// This descriptor of [`Link::wakes`] could be read; whoever makes the next turn has it silent again, if an instance rings by it.
+    /// Notes that this descriptor of [`Link::wakes`] could be read; the next turn silences it, if an instance rings by it.
     pub(crate) fn was_rung(&mut self, bell: RawFd) {
         if let Side::Attached(attached) = &mut self.side {
             attached.was_woken_by(bell);
         }
     }
 
-    /// Whether what comes waits for more at present ([`Engine::is_moderating`]).
+    /// Returns whether what comes waits for more at present ([`Engine::is_moderating`]).
     pub(crate) fn is_moderating(&self) -> bool {
         matches!(&self.side, Side::Own(engine) if engine.is_moderating())
     }
 
-    /// What of [`Link::wakes`] a descriptor is to who compares what sleepers watch ([`Engine::stands_for`]).
+    /// Returns what a descriptor of [`Link::wakes`] counts as when what sleepers watch is compared ([`Engine::stands_for`]).
     pub(crate) fn stands_for(&self, fd: RawFd) -> RawFd {
         match &self.side {
             Side::Own(engine) => engine.stands_for(fd),
@@ -535,7 +535,7 @@ impl Link {
         }
     }
 
-    /// A thread has made a turn while others sleep on it.
+    /// Notes that a thread has made a turn while others sleep on it.
     pub(crate) fn watch_on(&mut self) {
         if let Side::Attached(attached) = &mut self.side
             && self.gone.is_none()
@@ -544,7 +544,7 @@ impl Link {
         }
     }
 
-    /// Its own descriptors, which the program knows nothing of.
+    /// Returns its own descriptors, which the program does not know of.
     pub(crate) fn descriptors(&mut self) -> Vec<RawFd> {
         match &mut self.side {
             Side::Own(engine) => engine.descriptors(),
@@ -552,13 +552,13 @@ impl Link {
         }
     }
 
-    /// Frames that came and found no room; of an instance, it knows.
+    /// Returns how many frames came and found no room; for an instance's, that knows.
     pub(crate) fn lost(&mut self) -> Option<u64> {
         let Side::Own(engine) = &mut self.side else { return None };
         engine.driver().lost()
     }
 
-    /// What came by queues of its own.
+    /// Returns what came by queues of its own (AF_XDP).
     pub(crate) fn by_queue(&mut self) -> Option<ByQueue> {
         let Side::Own(engine) = &mut self.side else { return None };
         let Redirected { queues, frames } = engine.driver().redirected()?;
@@ -584,7 +584,7 @@ mod tests {
 
     #[test]
     fn a_connection_is_in_the_list_before_its_syn_ack_leaves() {
-        // A peer who has his SYN-ACK hears of it if this process dies in that instant.
+        // A peer that has its SYN-ACK hears of it if this process dies in that instant.
         let capabilities = Capabilities::plain(Medium::Ip, 1500);
         let (ours, mut theirs) = memory::pair(capabilities, 16);
         let cidr = |text: &str| -> Cidr { text.parse().unwrap() };
@@ -625,7 +625,7 @@ mod tests {
         let post = Post(Arc::new(Mutex::new(Mail { attachment, ..Mail::default() })));
         let mut world = World::new(Box::new(post), || [0; 32], |_, _| ());
         world.open().unwrap();
-        // Its messages come by one, and wakings of one's own by another. What is not silenced keeps everybody awake.
+        // The instance's messages come by one, the program's own wake-ups by another. One that is not silenced keeps all awake.
         let (fds, _) = world.what_wakes();
         let rings = fds.iter().filter(|(_, wakes)| matches!(wakes, Wakes::Instance(0)));
         assert_eq!(rings.count(), 2);

@@ -1,4 +1,4 @@
-//! listen(2) and accept(2). The kernel listens, too, for connections that come by other ways.
+//! listen(2) and accept(2). The kernel listens, too, for connections that do not come by the stack.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -20,45 +20,44 @@ use crate::waiting::{Kernel, Wait, stand_back};
 use crate::world::World;
 use crate::{HANDED_OVER, Sockets, name};
 
-/// How long unknown segments of a port that was taken over are not reset: they may be the kernel's.
+/// How long unknown segments of a port that was taken over are not answered with resets: they may be the kernel's.
 const QUIET: Duration = Duration::from_millis(500);
 
-/// Where a descriptor listens, as the kernel has bound it.
+/// The end at which a descriptor listens, as the kernel has bound it.
 #[derive(Debug, Clone, Copy)]
 pub struct ListeningEnd {
     /// Address and port.
     pub local: SocketAddr,
     /// Whether the socket is of IPv6.
     pub ipv6: bool,
-    /// IPV6_V6ONLY: `[::]` is not 0.0.0.0 as well.
+    /// IPV6_V6ONLY: `[::]` does not include 0.0.0.0.
     pub v6_only: bool,
 }
 
 /// An accepted connection.
 #[derive(Debug)]
 pub enum Accepted {
-    /// One of the stack's.
+    /// A connection on the stack.
     OnStack {
         /// Its descriptor.
         fd: RawFd,
         /// The other end, as a struct sockaddr.
         peer: Vec<u8>,
     },
-    /// One of the kernel's listener.
+    /// A connection of the kernel's listener.
     Kernels {
         /// Its descriptor.
         fd: RawFd,
         /// The other end, as a struct sockaddr.
         peer: Vec<u8>,
     },
-    /// One of the kernel's, which another process was to accept.
+    /// A kernel connection that another process was to accept.
     Passed(OwnedFd),
 }
 
 impl<O: Outside> Sockets<O> {
-    /// `fd` listens. Whether the stack listens, too, is found out
-    /// when this process waits for a connection, so that one which only hands the listener to its
-    /// children needs no device.
+    /// Records that `fd` listens. The stack listens, too, from when this process waits for a connection, so that a process which
+    /// only hands the listener to its children needs no device.
     pub fn listen(&self, fd: RawFd, end: ListeningEnd, backlog: u32, asked: Asked) {
         let ListeningEnd { local, ipv6, v6_only } = end;
         let again = self.call(fd, |world| {
@@ -81,11 +80,11 @@ impl<O: Outside> Sockets<O> {
         });
     }
 
-    /// accept4(2), from the stack or from the kernel's listener, whichever has a connection.
+    /// Does accept4(2), from the stack or from the kernel's listener, whichever has a connection.
     ///
     /// # Errors
     ///
-    /// As the call has them; [`HANDED_OVER`](crate::HANDED_OVER) where all who come are the kernel's: the call is, too.
+    /// As the call has them; [`HANDED_OVER`](crate::HANDED_OVER) where all that come are the kernel's, and so is the call.
     pub fn accept(&self, fd: RawFd, flags: i32) -> Result<Accepted, Errno> {
         let (slot, waits, limit, is_kernels) = self.call(fd, |world| {
             let (slot, socket) = world.table.find(fd)?;
@@ -104,7 +103,7 @@ impl<O: Outside> Sockets<O> {
             return done;
         }
         if !waits {
-            // What has just come may be it.
+            // A connection that has just come may be ready.
             let done = self.with(part, |world| {
                 world.turn();
                 attempt(world)
@@ -123,7 +122,7 @@ impl<O: Outside> Sockets<O> {
         };
         let accepted = self.wait(wait, &mut |world, look| {
             if look.kernel == Kernel::Ask {
-                // It may be that nobody else was woken for that one.
+                // Possibly no other thread was woken for that connection.
                 match self.take_from_kernel(fd, flags) {
                     Ok(None) => {}
                     Err(Errno::EBUSY) => {
@@ -138,8 +137,8 @@ impl<O: Outside> Sockets<O> {
         accepted.unwrap_or(Err(Errno::EAGAIN))
     }
 
-    /// The kernel's accept(2) has said EAGAIN where a listener is the kernel's alone: another process may have had O_NONBLOCK there
-    /// for a moment (`accepting.rs` of the preload library). Waits until somebody comes; whether the call is to be made again.
+    /// Waits until a connection comes, as the kernel's accept(2) has said EAGAIN where a listener is the kernel's alone: another
+    /// process may have had O_NONBLOCK there for a moment (`accepting.rs` of the preload library). Returns whether to call again.
     ///
     /// # Errors
     ///
@@ -172,8 +171,8 @@ impl<O: Outside> Sockets<O> {
         Ok(found.is_some())
     }
 
-    /// The oldest connection of the kernel's listener, if it has one that no other process gets first; EBUSY while another one is
-    /// at it.
+    /// Takes the oldest connection of the kernel's listener, if it has one that no other process gets first; EBUSY while another
+    /// one is at it.
     fn take_from_kernel(&self, fd: RawFd, flags: i32) -> Result<Option<Accepted>, Errno> {
         if !self.is_ready(fd, libc::POLLIN) {
             return Ok(None);
@@ -184,13 +183,13 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
-    /// Connections that wait to be accepted, beside those of the kernel's listener; none if it is no listener.
+    /// Returns how many connections wait to be accepted, beside those of the kernel's listener; none if it is no listener.
     pub fn waiting(&self, fd: RawFd) -> Option<u32> {
         let waiting = self.call(fd, |world| {
             let (_, socket) = world.table.find(fd)?;
             let Kind::Listener(listener) = &socket.kind else { return Err(Errno::EINVAL) };
             let (passed, on) = (listener.passed.len(), listener.on.clone());
-            // What has come since.
+            // For connections that have come since.
             world.turn_if_due();
             let on_stack = on.into_iter().filter_map(|(link, listener)| {
                 Some(world.links().get_mut(link)?.stack().accept_waiting(listener))
@@ -200,8 +199,8 @@ impl<O: Outside> Sockets<O> {
         waiting.ok().map(|waiting| u32::try_from(waiting).unwrap_or(u32::MAX))
     }
 
-    /// shutdown(2) of a listener has succeeded on the kernel's: the stack listens no more either, until
-    /// listen(2) is called again.
+    /// Ends listening on the stack, after shutdown(2) of a listener has succeeded on the kernel's, until listen(2) is called
+    /// again.
     pub fn shut_listener(&self, fd: RawFd) {
         self.with(self.at(fd), |world| {
             let Ok((slot, socket)) = world.table.find(fd) else { return };
@@ -210,7 +209,7 @@ impl<O: Outside> Sockets<O> {
             let (on, local) = (std::mem::take(&mut listener.on), listener.local);
             let is_kernels = std::mem::take(&mut listener.is_kernels);
             if is_kernels {
-                // It begins anew where it listens next.
+                // Where it listens next, it begins anew.
                 listener.reason = None;
             }
             if is_kernels || !on.is_empty() {
@@ -218,18 +217,18 @@ impl<O: Outside> Sockets<O> {
                 world.host.disown(local);
             }
             world.close_listeners(on);
-            // Whoever waits to accept is told, by the kernel.
+            // A thread that waits to accept is told by the kernel.
             world.note(slot);
         });
     }
 
-    /// Whether the kernel's descriptor is ready now.
+    /// Returns whether the kernel's descriptor is ready now.
     pub(crate) fn is_ready(&self, fd: RawFd, events: i16) -> bool {
         let mut one = [libc::pollfd { fd, events, revents: 0 }];
         matches!(self.outside.poll(&mut one, Some(Duration::ZERO)), Ok(1..))
     }
 
-    /// The oldest connection of a listener.
+    /// Accepts the oldest connection of a listener.
     fn take(&self, world: &mut World, slot: Slot, flags: i32) -> Result<Option<Accepted>, Errno> {
         let Some(Socket { kind: Kind::Listener(listener), ipv6, asked, .. }) =
             world.table.get(slot)
@@ -247,7 +246,7 @@ impl<O: Outside> Sockets<O> {
             if link.stack().accept_waiting(listener) == 0 {
                 continue;
             }
-            // Without a descriptor it waits for the next call, as in the kernel.
+            // Without a descriptor the connection waits for the next call, as in the kernel.
             let fd = self.outside.stand_in(flags, ipv6)?;
             let Some(id) = link.stack().accept(listener) else { continue };
             let remote = link.stack().ends(id).map(|(_, remote)| remote);
@@ -281,7 +280,7 @@ impl World {
             return;
         }
         let local = listener.local;
-        // That several may listen there the kernel has seen to.
+        // The kernel has seen to it that several may listen there.
         let how = Listening { backlog: listener.backlog, v6_only: listener.v6_only, shares: true };
         let options = asked.options().to_vec();
         let Some(fd) = self.table.descriptor(slot) else { return };

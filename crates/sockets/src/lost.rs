@@ -1,4 +1,4 @@
-//! The instance that has a process's stack may die, and another one come in its place: listeners are the kernel's
+//! The end of the instance that has a process's stack, and another one in its place: listeners are the kernel's
 //! alone until then.
 
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use crate::link::INSTANCE_GONE;
 use crate::table::{Kind, Socket};
 use crate::world::World;
 
-/// When it is tried to listen on another instance's stack.
+/// When listening on another instance's stack is tried.
 #[derive(Debug)]
 pub(crate) struct Lost {
     since: Instant,
@@ -15,9 +15,9 @@ pub(crate) struct Lost {
 }
 
 impl Lost {
-    /// One that has died is started again within milliseconds, or after a second if it had just begun.
+    /// An instance that has died is started again within milliseconds, or after a second if it had just begun.
     const PERIOD: Duration = Duration::from_millis(20);
-    /// Where it takes longer, it is tried again after a part of the time that has passed, and no later than that.
+    /// If it takes longer, the next try comes after the time that has passed divided by this, and no later than `LONGEST`.
     const PART: u32 = 8;
     const LONGEST: Duration = Duration::from_secs(5);
 
@@ -26,7 +26,7 @@ impl Lost {
         Self { since: now, next: now + Self::PERIOD }
     }
 
-    /// How long until it is tried again.
+    /// Returns how long it is until the next try.
     pub(crate) fn rest(&self) -> Duration {
         self.next.saturating_duration_since(Instant::now())
     }
@@ -42,7 +42,7 @@ impl Lost {
 }
 
 impl World {
-    /// Listens on the stack of the instance that has come in the place of one that is gone.
+    /// Listens on the stack of the instance that has replaced one that is gone.
     pub(crate) fn listen_again(&mut self) {
         let Some(lost) = &mut self.lost else { return };
         if !lost.tries(Instant::now()) || self.open().is_err() {

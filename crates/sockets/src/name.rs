@@ -1,10 +1,10 @@
-//! Names of ends as struct sockaddr has them.
+//! Names of ends, as struct sockaddr has them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use nix::errno::Errno;
 
-/// An end as a socket of its family tells it: IPv4 in IPv6 is mapped (RFC 4291 §2.5.5.2).
+/// Returns an end as a socket of its family tells it: IPv4 in IPv6 is mapped (RFC 4291 §2.5.5.2).
 #[must_use]
 pub fn octets(end: SocketAddr, ipv6: bool) -> Vec<u8> {
     let family = |number: i32| u16::try_from(number).unwrap_or(0).to_ne_bytes();
@@ -23,7 +23,7 @@ pub fn octets(end: SocketAddr, ipv6: bool) -> Vec<u8> {
     }
 }
 
-/// The end that a struct sockaddr names, IPv4 in IPv6 as IPv4.
+/// Returns the end that a struct sockaddr names, IPv4 in IPv6 as IPv4.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
-//! Processes that have a listener from before fork(2) share the kernel's one queue there: who accepts next gets who came
-//! first. On the stack each has a queue of its own, and a hash says who comes to which. So a process that sleeps on something
-//! else would leave its own waiting: on a lock by which workers take turns at accepting (apache2 prefork, uwsgi), or on
-//! a peer whom it serves. It leaves the port to the others instead, with all who wait, until it waits there again.
+//! Neglected listeners. Of processes that have a listener from before fork(2) the one that accepts next gets the oldest
+//! connection of the kernel's one queue. On the stack each has a queue of its own, and a hash chooses. So a process that sleeps
+//! on something else would leave its own waiting: on a lock by which workers take turns at accepting (apache2 prefork, uwsgi),
+//! or on a peer that it serves. It leaves the port to the others instead, with all that wait, until it waits there again.
 //!
 //! Where they do that again and again, the privileged half leaves the port to the kernel for good, and says so. From then on
 //! accept(2) is the kernel's as well, where a process that waits costs nothing and one of many is woken.
@@ -17,12 +17,12 @@ use crate::sleepers::For;
 use crate::table::{Kind, Listener, Slot, Socket};
 use crate::world::World;
 
-/// So long somebody may wait for a process that does something else.
+/// How long a connection may wait for a process that does something else.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(5);
-/// And so long where nobody else was there to take him, until that is asked again: twice as long each time, up to this.
+/// How long, up to this and doubled each time, before that is looked at again where no other process was there to take it.
 const PATIENCE_ALONE: Duration = Duration::from_millis(640);
 
-/// Why a port is the kernel's that was the stack's.
+/// Why a port that was the stack's is the kernel's.
 const TAKE_TURNS: &str = "the processes that listen there take turns, or are busy with others: the kernel's one queue is the \
      better one for them";
 
@@ -31,9 +31,9 @@ const TAKE_TURNS: &str = "the processes that listen there take turns, or are bus
 pub(crate) struct Shared {
     pub(crate) slot: Slot,
     pub(crate) served: Served,
-    /// Since when somebody waits whom nobody here is about to accept.
+    /// Since when a connection waits that no thread here is about to accept.
     neglected: Option<Instant>,
-    /// For how long he may.
+    /// How long it may wait.
     patience: Duration,
 }
 
@@ -52,7 +52,7 @@ impl Shared {
 }
 
 impl World {
-    /// fork(2) is about to happen: listeners are both's from then on.
+    /// Notes listeners as shared before fork(2): they are both processes' from then on.
     pub(crate) fn share_listeners(&mut self) {
         for slot in self.table.slots_where(Socket::is_listener) {
             match self.shared.iter_mut().find(|one| one.slot == slot) {
@@ -62,7 +62,7 @@ impl World {
         }
     }
 
-    /// Looks who waits, and whether anybody here sleeps until somebody comes there.
+    /// Looks whether connections wait, and whether a thread here sleeps until one comes there.
     pub(crate) fn look_at_shared(&mut self) {
         if self.shared.is_empty() {
             return;
@@ -83,17 +83,17 @@ impl World {
         self.shared = all;
     }
 
-    /// After how long somebody may have waited for too long.
+    /// Returns after how long a connection may have waited for too long.
     pub(crate) fn neglects_after(&self) -> Option<Duration> {
         self.shared.iter().filter(|one| one.neglected.is_some()).map(|one| one.patience).min()
     }
 
-    /// Whether somebody has.
+    /// Returns whether one has.
     pub(crate) fn has_neglected(&self) -> bool {
         self.shared.iter().any(Shared::is_due)
     }
 
-    /// Leaves those to the others for whom nobody here comes, as each thread sleeps on something else.
+    /// Leaves listeners where connections have waited too long to other processes, as each thread here sleeps on something else.
     pub(crate) fn leave_neglected(&mut self) {
         if !self.has_neglected() {
             return;
@@ -128,8 +128,8 @@ impl World {
         self.leave(left, ipv6, asked);
     }
 
-    /// Somebody waits at these, or at all members of a set: those that were left are the stack's again. `begins`: he did not
-    /// before.
+    /// Listens on the stack again at listeners that were left, when a thread waits at these, or at all members of a set.
+    /// `begins`: it did not wait before.
     pub(crate) fn come_back(&mut self, to: &For, begins: bool) {
         if begins {
             self.begins_to_wait(to);
@@ -143,13 +143,13 @@ impl World {
         self.shared = all;
     }
 
-    /// Hears at which ports who comes is the kernel's from now on.
+    /// Hears at which ports connections are the kernel's from now on.
     pub(crate) fn hear_of_kernels(&mut self) {
         while let Some(local) = self.host.next_kernels() {
             let is_it = |one: SocketAddr| canonical(one) == canonical(local);
             let slots = self.table.slots_where(|socket| match &socket.kind {
                 Kind::Listener(listener) => {
-                    // One that has been left meanwhile hears of it when it comes back.
+                    // One that was left meanwhile hears of it when it is listened at again.
                     is_it(listener.local) && !listener.on.is_empty()
                 }
                 _ => false,
@@ -160,14 +160,14 @@ impl World {
         }
     }
 
-    /// What comes to this listener is the kernel's, and what is there is for it. Its claim stays, by which the privileged half
-    /// knows that somebody is there who is told so, too.
+    /// Gives what comes to this listener to the kernel, and what is there to the listener. Its claim stays: by that the
+    /// privileged half knows that there is a process here to be told so, too.
     fn forgo(&mut self, slot: Slot) {
         self.keep_what_comes(slot);
         self.is_told_of_kernels(slot);
     }
 
-    /// A listener is claimed, and who comes there is the kernel's.
+    /// Notes that a listener is claimed, and that what comes there is the kernel's.
     pub(crate) fn is_told_of_kernels(&mut self, slot: Slot) {
         let Some(Socket { kind: Kind::Listener(listener), .. }) = self.table.get(slot) else {
             return;
@@ -180,8 +180,8 @@ impl World {
         }
     }
 
-    /// Whether all that may come to a listener comes to the kernel's, and will. Where an instance has the stack another one may
-    /// come in its place, and to that what was refused before.
+    /// Returns whether all that may come to a listener comes to the kernel's, and will. Where an instance has the stack another
+    /// one may replace it, and take what was refused before.
     pub(crate) fn is_kernels_alone(&mut self, slot: Slot) -> bool {
         if self.lost.is_some() || self.links().iter().any(Link::is_attached) {
             return false;
@@ -203,7 +203,7 @@ impl World {
         )
     }
 
-    /// Whether a thread sleeps until somebody comes to this listener.
+    /// Returns whether a thread sleeps until a connection comes to this listener.
     fn is_awaited(&mut self, slot: Slot) -> bool {
         let sleepers = std::mem::take(&mut self.sleepers);
         let part = self.table.part();
@@ -219,7 +219,7 @@ impl World {
     }
 }
 
-/// One of IPv4 is the same however it is written.
+/// Returns an end in its one canonical form: an IPv4 address may be written as an IPv6 one.
 fn canonical(end: SocketAddr) -> SocketAddr {
     SocketAddr::new(end.ip().to_canonical(), end.port())
 }

@@ -1,6 +1,6 @@
-//! Sets that somebody waits for as for a descriptor: members of another set, or of poll(2)'s list.
+//! Epoll sets that are waited for as descriptors: as members of another set, or of poll(2)'s list.
 //!
-//! The kernel sees its own members only. So a set that is watched gets one more of those, a bell that says
+//! The kernel sees its own members only. So a set that is waited for so gets one more of those, a bell that tells
 //! whether the stack's have anything to tell; all else about nesting is the kernel's.
 
 use std::os::fd::{AsRawFd as _, RawFd};
@@ -14,13 +14,13 @@ use crate::outside::Outside;
 use crate::parts::{self, Part};
 use crate::world::World;
 
-/// What stands for the stack's members in a kernel's set.
+/// The eventfd that stands for the stack's members in a kernel epoll set.
 #[derive(Debug)]
 pub(crate) struct Shown {
     bell: Event,
-    /// That it is rung, as the kernel sees it.
+    /// Whether it is rung, as the kernel sees it.
     rings: bool,
-    /// Something has happened to a member since: who waits by edges is to hear of it.
+    /// Whether something has happened to a member since: a thread that waits by edges is to hear of it.
     pub(crate) noted: bool,
 }
 
@@ -45,8 +45,8 @@ impl Shown {
 }
 
 impl<O: Outside> Sockets<O> {
-    /// Somebody waits for `set` as for a descriptor: from now on the kernel knows what the stack's members,
-    /// if there ever are any, have to tell.
+    /// Shows `set` to the kernel, as a thread waits for it as for a descriptor: the kernel knows from now on what the stack's
+    /// members, if there ever are any, have to tell.
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ impl<O: Outside> Sockets<O> {
         parts.iter().try_for_each(|part| self.show_in(part, set))
     }
 
-    /// The same of what a part has there.
+    /// Shows the members that a part has in a set.
     pub(crate) fn show_in(&self, part: Part, set: RawFd) -> Result<(), Errno> {
         let shown = self.with(part, |world| {
             if world.sets.is_shown(set) {
@@ -72,7 +72,7 @@ impl<O: Outside> Sockets<O> {
         shown.unwrap_or(Err(Errno::EBADF))
     }
 
-    /// `inner`, a set that was shown, has become the member of `set`: whoever waits for that makes turns.
+    /// Has a thread that waits for `set` make turns, as `inner`, a set that was shown, has become its member.
     pub fn adopt_set(&self, set: RawFd, inner: RawFd) {
         for part in self.parts_of(inner).iter() {
             self.with(part, |world| world.sets.adopt(set));
@@ -81,7 +81,7 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
-    /// `set` is about to be closed, and is known by the number `other` from now on, which is a duplicate of it.
+    /// Renames `set`, which is about to be closed, to the number of its duplicate `other`, by which it is known from now on.
     pub fn rename_set(&self, set: RawFd, other: RawFd) {
         let parts = self.parts_of(set);
         for part in parts.iter() {
@@ -101,7 +101,7 @@ impl World {
         self.wake_set(set);
     }
 
-    /// Rings for the sets that are shown, or no more.
+    /// Rings or silences the bells of the sets that are shown.
     pub(crate) fn refresh_shown(&mut self) {
         for at in 0..self.sets.shown().len() {
             let set = self.sets.shown()[at];
@@ -112,7 +112,7 @@ impl World {
         }
     }
 
-    /// Whether a stack's member of a set has something to tell.
+    /// Returns whether a member of a set on the stack has something to tell.
     fn has_something(&mut self, set: RawFd) -> bool {
         let candidates = self.sets.all_candidates(set);
         candidates.into_iter().any(|(slot, fd)| {
@@ -123,7 +123,7 @@ impl World {
         })
     }
 
-    /// Takes the bells of sets out of what the kernel has told.
+    /// Removes the bells of sets from what the kernel has told; returns how many events are left.
     pub(crate) fn without_bells(&self, told: &mut [libc::epoll_event]) -> usize {
         let mut kept = 0;
         for at in 0..told.len() {

@@ -1,8 +1,8 @@
 //! Workers that serve one connection after the other, each of a few exchanges, as php-fpm's, apache2's prefork and gunicorn's
-//! sync: between accept(2) and close(2) they are deaf at their listener, which they have from before fork(2). The kernel's one
-//! queue gives who comes to one of them that is free. Queues by a hash do not, and to have dozens of stacks beside one another
-//! takes longer for each frame than they save. So the port is the kernel's as soon as one is known to work so. Where a connection is
-//! kept for many requests the stack is worth it all the same.
+//! sync: between accept(2) and close(2) they do not look at their listener, which they have from before fork(2). The kernel's
+//! one queue gives a new connection to a worker that is free. Queues by a hash do not, and dozens of stacks beside one another
+//! cost more for each frame than they save. So the port becomes the kernel's as soon as a process is known to work so. Where a
+//! connection is kept for many requests the stack is worth it all the same.
 
 use crate::link::Link;
 use crate::neglect::Shared;
@@ -10,30 +10,30 @@ use crate::sleepers::For;
 use crate::table::{Kind, Slot, Socket};
 use crate::world::World;
 
-/// Exchanges of a connection that is worth it.
+/// A connection of so many exchanges is worth it.
 const MANY_WAITS: u32 = 5;
-/// Short ones in a row by which such a process is known.
+/// After so many short ones in a row such a process is known.
 const ENOUGH: u32 = 16;
 
-/// What a process does with those who come to a listener that others have, too.
+/// How a process serves the connections of a listener that others have, too.
 #[derive(Debug)]
 pub(crate) struct Served {
     last: Option<Last>,
     /// Short connections in a row, each over before the next was accepted.
     in_turn: u32,
-    /// Of so many the privileged half is told, and the next time of twice as many: nobody else may have been there.
+    /// After so many the privileged half is told, and the next time after twice as many: no other process may have been there.
     tells_at: u32,
 }
 
-/// Who was accepted last.
+/// The connection that was accepted last.
 #[derive(Debug)]
 struct Last {
     slot: Slot,
-    /// Its descriptor waits.
+    /// Whether its descriptor is a blocking one.
     blocks: bool,
-    /// How often something was waited for that is not the listener.
+    /// How often something other than the listener was waited for.
     waits: u32,
-    /// A thread has waited at the listener meanwhile.
+    /// Whether a thread has waited at the listener meanwhile.
     overlaps: bool,
 }
 
@@ -44,18 +44,18 @@ impl Default for Served {
 }
 
 impl Served {
-    /// Another one is accepted. `is_over`: the last one is closed.
+    /// Counts the last connection when another one is accepted. `is_over`: the last one is closed.
     fn count(&mut self, is_over: bool) {
         match &self.last {
             None => {}
             Some(last) if !is_over || last.overlaps || last.waits >= MANY_WAITS => self.in_turn = 0,
-            // An event loop that has found all that it wanted would have looked at the listener otherwise.
+            // An event loop would have looked at the listener in between, unless it had found all that it wanted at once.
             Some(last) if !last.blocks && last.waits == 0 => {}
             Some(_) => self.in_turn += 1,
         }
     }
 
-    /// Whether it is to be told now.
+    /// Returns whether the privileged half is to be told now.
     fn is_to_be_told(&mut self) -> bool {
         let is_due = self.in_turn >= self.tells_at;
         if is_due {
@@ -66,7 +66,7 @@ impl Served {
 }
 
 impl World {
-    /// This connection was accepted from a listener, by a call that may wait if it `blocks`.
+    /// Notes that this connection was accepted from a listener, by a call that may wait if it `blocks`.
     pub(crate) fn has_accepted(&mut self, listener: Slot, accepted: Slot, blocks: bool) {
         let Self { shared, table, .. } = self;
         let Some(Shared { served, .. }) = shared.iter_mut().find(|one| one.is_of(listener)) else {
@@ -90,7 +90,7 @@ impl World {
         }
     }
 
-    /// A thread begins to wait.
+    /// Notes that a thread begins to wait.
     pub(crate) fn begins_to_wait(&mut self, to: &For) {
         if self.shared.is_empty() {
             return;
@@ -115,8 +115,8 @@ impl World {
 mod tests {
     use super::*;
 
-    /// Connections one after the other: whether each is over when the next is accepted, whether it blocks, how often it is waited
-    /// for, and whether somebody waits at the listener meanwhile. Which of them tell.
+    /// Plays connections one after the other: whether each is over when the next is accepted, whether it blocks, how often it is
+    /// waited for, and whether a thread waits at the listener meanwhile. Returns those of which the privileged half is told.
     fn told(all: impl Iterator<Item = (bool, bool, u32, bool)>) -> Vec<usize> {
         let (mut served, mut table) =
             (Served::default(), crate::table::Table::new(Default::default()));

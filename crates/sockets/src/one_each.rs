@@ -1,9 +1,9 @@
-//! Programs whose threads wait one for each connection (MariaDB, varnish, a blocking Java server). What comes for a socket of the
-//! kernel's wakes the thread that waits for it. What comes to the stack wakes one that watches the device, and that one rings for
-//! the thread that is meant: two wakes where the kernel has one, and with as many threads that ask all the time as that there is
-//! nothing else, two thirds of the answers. An event loop takes in what many have sent by one wake, and what a thread waits for
-//! that came while it was busy needs none. So it is counted what was rung for; where that is most of what comes, and often, what
-//! such threads wait for becomes the kernel's: listeners with all who come, and each connection when it is waited for next.
+//! Programs whose threads wait one for each connection (MariaDB, varnish, a blocking Java server). What comes for a socket of
+//! the kernel's wakes the thread that waits for it. What comes to the stack wakes a thread that watches the device, which rings
+//! for the thread that is meant: two wake-ups where the kernel has one, and two thirds of the answers where so many threads ask
+//! all the time that nothing else is done. An event loop takes in what many have sent by one wake-up, and what came for a thread
+//! while that was busy needs none. So what was rung for is counted; where that is most of what comes, and often, what such
+//! threads wait for becomes the kernel's: listeners with all that come there, and each connection when it is next waited for.
 
 use std::time::Duration;
 
@@ -23,19 +23,19 @@ use crate::world::World;
 pub(crate) const ONE_EACH: &str = "its threads wait one for each connection: the kernel wakes the right one by itself (--stay keeps them \
      on the stack)";
 
-/// It is reckoned so often.
+/// How often the counts are evaluated.
 const WINDOW: Duration = Duration::from_millis(500);
-/// So many rings in that are worth it.
+/// How many rings in that time make it worth it.
 const MANY: u32 = 1000;
-/// And so many such windows in a row.
+/// How many such windows in a row it takes.
 const ENOUGH: u8 = 2;
 
-/// Whose connections they are.
+/// How connections have begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// Of those who have come to a listener.
+    /// They have come to a listener.
     Accepted,
-    /// That the program has opened.
+    /// The program has opened them.
     Opened,
 }
 
@@ -45,24 +45,24 @@ impl Side {
     }
 }
 
-/// How who waits hears of what comes.
+/// How threads that wait hear of what comes.
 #[derive(Debug, Default)]
 pub(crate) struct OneEach {
     since: Instant,
     accepted: Heard,
     opened: Heard,
-    /// The kernel has not taken one: it is asked no more.
+    /// Whether the kernel has failed to take one: it is asked no more.
     has_failed: bool,
 }
 
-/// Of one side.
+/// What is counted of one side.
 #[derive(Debug, Default)]
 struct Heard {
-    /// Connections to which something has come, since then.
+    /// Connections to which something has come in this window.
     news: u32,
-    /// Those of them for which another thread was woken that waits for a few, or for one.
+    /// Those of them for which another thread was woken, which waits for one, or for a few.
     rung: u32,
-    /// Windows in a row in which that was most of it.
+    /// Windows in a row in which those were most of them.
     in_a_row: u8,
     verdict: Verdict,
 }
@@ -91,14 +91,14 @@ impl OneEach {
         }
     }
 
-    /// Something has come to a connection, for which another thread was woken if `is_rung`.
+    /// Counts something that has come to a connection, for which another thread was woken if `is_rung`.
     pub(crate) fn count(&mut self, side: Side, is_rung: bool) {
         let heard = self.heard(side);
         heard.news = heard.news.saturating_add(1);
         heard.rung = heard.rung.saturating_add(is_rung.into());
     }
 
-    /// Time passes. Devices that are opened anew have a time of their own.
+    /// Evaluates the counts when a window is over. Devices that are opened anew have a time of their own.
     pub(crate) fn reckon(&mut self, now: Instant) {
         let took = now.since(self.since);
         if took < WINDOW && now >= self.since {
@@ -119,26 +119,26 @@ impl OneEach {
         heard.verdict == Verdict::Open && heard.in_a_row >= ENOUGH
     }
 
-    /// Why what begins on this side from now on is the kernel's, if it is.
+    /// Returns why what begins on this side from now on is the kernel's, if it is.
     pub(crate) fn reason(&mut self, side: Side) -> Option<&'static str> {
         (self.heard(side).verdict == Verdict::Kernels).then_some(ONE_EACH)
     }
 }
 
 impl<O: Outside> Sockets<O> {
-    /// A thread waits, and begins to if it did not before.
+    /// Notes that a thread waits, and `begins` to if it did not before.
     pub(crate) fn comes_to_wait(&self, world: &mut World, wait: &Wait<'_>, begins: bool) {
         world.come_back(&wait.waits_for, begins);
-        // Of several parts each has other slots.
+        // With several parts, each has slots of its own.
         if !begins || !wait.may_leave || !wait.parts.is_one() {
             return;
         }
         for slot in world.left_to_kernel(&wait.waits_for) {
             match world.hand_over(&self.outside, slot, ONE_EACH) {
                 Ok(handed) => self.outside.settle(&handed),
-                // It is lost, and so would be others.
+                // It is lost, and so would others be.
                 Err(Errno::ECONNABORTED) => world.one_each.has_failed = true,
-                // It cannot be given away now, or was: who waits names it twice.
+                // It cannot be given away now, or it was already: the caller names it twice.
                 Err(_) => {}
             }
         }
@@ -146,7 +146,7 @@ impl<O: Outside> Sockets<O> {
 }
 
 impl World {
-    /// Connections that a thread waits for by itself, alone, and that are to be the kernel's.
+    /// Returns connections that a thread waits for by itself, alone, and that are to be the kernel's.
     fn left_to_kernel(&mut self, to: &For) -> Vec<Slot> {
         for side in [Side::Accepted, Side::Opened] {
             if self.one_each.is_due(side) {
@@ -170,7 +170,7 @@ impl World {
         let is_open = self
             .link(place)
             .is_ok_and(|(link, _)| link.state(place.id) == Some(State::Established));
-        // What another thread does there may be half done.
+        // Something that another thread does there may be half done.
         is_open && !self.sleepers.is_any(self.table.part(), |waits_for| waits_for.is_of(slot))
     }
 
@@ -184,7 +184,7 @@ impl World {
         }
     }
 
-    /// Who comes to this listener is the kernel's, and so who comes to those that other processes have of it: they would get all.
+    /// Leaves what comes to this listener, or to that of other processes that have it, too, to the kernel: they would get all.
     pub(crate) fn leave_to_kernel(&mut self, slot: Slot) {
         let Some(Socket { kind: Kind::Listener(listener), .. }) = self.table.get(slot) else {
             return;
@@ -201,7 +201,7 @@ impl World {
 mod tests {
     use super::*;
 
-    /// What is known behind windows of so much news, and so much of it rung for.
+    /// Returns what is known after windows of so much news, and so much of it rung for.
     fn in_a_row(windows: &[(u32, u32)]) -> u8 {
         let (mut one_each, mut now) = (OneEach::default(), Instant::ZERO);
         for &(news, rung) in windows {

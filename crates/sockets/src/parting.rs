@@ -1,5 +1,5 @@
-//! The privileged half is told to end, as a service that is started anew, and says so: what is on the stack becomes the
-//! kernel's while somebody is there who can make it so. (If it dies instead: [`World::look_at_host`].)
+//! Parting from the privileged half, which is told to end, as a service that is restarted, and says so: what is on the stack
+//! becomes the kernel's while it can still be made so. (If it dies instead: [`World::look_at_host`].)
 
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
@@ -16,12 +16,12 @@ use crate::world::World;
 const WHY: &str = "the guardian was told to end";
 /// How long the kernel may take for connections that the program has closed.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long peers may take to answer whose handshakes are under way, for which the program stands still.
+/// How long peers whose handshakes are under way may take to answer, for which the program stands still.
 const HANDSHAKES: Duration = Duration::from_millis(300);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
 impl<O: Outside> Sockets<O> {
-    /// A listener is the kernel's alone from now on, and who waits there is accepted as one of the kernel's.
+    /// Leaves a listener to the kernel alone from now on: what waits there is accepted as connections of the kernel's.
     ///
     /// # Errors
     ///
@@ -53,7 +53,7 @@ impl World {
         self.open_all_deferred();
         self.end_handshakes(outside, Instant::now() + HANDSHAKES);
         for slot in self.table.slots_where(Socket::is_connection) {
-            // One that is not yet connected, or that the kernel does not take, ends below.
+            // One that is not connected yet, or that the kernel does not take, ends below.
             if let Ok(handed) = self.hand_over(outside, slot, WHY) {
                 outside.settle(&handed);
             }
@@ -64,7 +64,7 @@ impl World {
         self.hosts_gone += 1;
     }
 
-    /// Handshakes that are under way are ended, as far as their peers answer soon: the kernel cannot go on with one.
+    /// Completes handshakes that are under way, as far as their peers answer soon: the kernel cannot go on with one.
     fn end_handshakes(&mut self, outside: &impl Outside, until: Instant) {
         self.turn();
         while self.has_handshakes() && Instant::now() < until {
@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// Whether somebody's SYN was answered here, or a SYN that has waited for data has left.
+    /// Returns whether a peer's SYN was answered here, or a SYN that has waited for data has left.
     fn has_handshakes(&mut self) -> bool {
         let mut early = false;
         for slot in self.table.slots_where(Socket::is_connection) {

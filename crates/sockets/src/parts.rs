@@ -1,11 +1,11 @@
-//! Whose what is, where each thread has a stack of its own (`uncork run --stack --thread-sockets`).
+//! Parts: which thread has what, where each thread has a stack of its own (`uncork run --stack --thread-sockets`).
 //!
-//! What a thread makes, it makes in its own part: a [`crate::world::World`] with devices, a connection to the privileged
-//! half and a lock of its own. A descriptor is used in the part where it is, by whichever thread; one that uses only what
-//! it has made meets nobody. A wait may concern several parts: a set of epoll(7) with members of several, or poll(2).
+//! What a thread makes is in its own part: a [`crate::world::World`] with devices, a connection to the privileged half
+//! and a lock of its own. Any thread may use a descriptor, in the part that has its socket; a thread that uses only what
+//! it has made contends with no other. A wait may concern several parts: an epoll set with members of several, or poll(2).
 //!
-//! A thread that ends leaves its part behind, with all that is in it, to the next one that needs one. Without that mode
-//! there is one part, which is everybody's.
+//! A thread that ends leaves its part, with all that is in it, to the next thread that needs one. Without that mode
+//! there is one part, which all threads have.
 
 use std::cell::Cell;
 use std::os::fd::RawFd;
@@ -15,38 +15,38 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use crate::Sockets;
 use crate::outside::Outside;
 
-/// How many there may be: as many as may have a port together. More threads share them.
+/// How many parts there may be: as many as may have a port together. More threads share them.
 pub(crate) const MOST: usize = 64;
-/// Descriptors that the library knows: fs.nr_open by default.
+/// How many descriptors the library knows: fs.nr_open by default.
 const DESCRIPTORS: usize = 1 << 20;
 
-/// One of them.
+/// A part, by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Part(u8);
 
-/// Some of them.
+/// A set of parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Parts(u64);
 
-/// Some of them, which several threads may change.
+/// A set of parts that several threads may change.
 #[derive(Debug, Default)]
 pub(crate) struct AtomicParts(AtomicU64);
 
-/// By descriptor: one more than the number of the part that has its socket, zero for none. It stays when the kernel gets
-/// the socket: who still comes for it is told so there.
+/// For each descriptor: one more than the number of the part that has its socket, zero for none. It stays when the kernel
+/// gets the socket: a call that still comes for it is told so there.
 static SOCKETS: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(0) }; DESCRIPTORS];
-/// By descriptor: the parts that have members of a set, or whose threads wait there.
+/// For each descriptor of an epoll set: the parts that have members in it, or whose threads wait there.
 static SETS: [AtomicU64; DESCRIPTORS] = [const { AtomicU64::new(0) }; DESCRIPTORS];
-/// Threads that have each.
+/// For each part: how many threads have it.
 static USERS: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
 
 thread_local! {
     static MINE: Cell<Option<Part>> = const { Cell::new(None) };
-    /// Touched by who has one only: this one is to be put away at the end of the thread.
+    /// Touched only by a thread that has a part: its destructor gives that up at the end of the thread.
     static HOLD: Hold = const { Hold };
 }
 
-/// At the end of a thread its part is free.
+/// Frees a thread's part at its end.
 struct Hold;
 
 impl Drop for Hold {
@@ -58,7 +58,7 @@ impl Drop for Hold {
 }
 
 impl Part {
-    /// The first thread's; everybody's, where there is one.
+    /// The first thread's part; all threads', where there is only one.
     pub(crate) const FIRST: Self = Self(0);
 
     pub(crate) fn at(self) -> usize {
@@ -69,12 +69,11 @@ impl Part {
         self.0
     }
 
-    /// The one of this number.
     pub(crate) fn numbered(number: u8) -> Self {
         Self(number)
     }
 
-    /// This one and all before it.
+    /// Returns this part and all before it.
     pub(crate) fn up_to(self) -> impl Iterator<Item = Self> {
         (0..=self.0).map(Self)
     }
@@ -89,7 +88,7 @@ impl AtomicParts {
         self.0.fetch_or(1 << part.0, SeqCst);
     }
 
-    /// Takes these out; gives those that were there.
+    /// Removes these parts; returns those of them that were there.
     pub(crate) fn take(&self, parts: Parts) -> Parts {
         Parts(self.0.fetch_and(!parts.0, SeqCst)).and(parts)
     }
@@ -115,12 +114,10 @@ impl Parts {
         !self.and(Self::of(part)).is_empty()
     }
 
-    /// Those of both.
     fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Those of either.
     pub(crate) fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
@@ -133,7 +130,7 @@ impl Parts {
         self.round(0).map(|(part, _)| part)
     }
 
-    /// Each of them, another one first each time, with whether it is the last.
+    /// Returns each of them, beginning with another one in each turn, with whether it is the last.
     pub(crate) fn round(self, turn: u8) -> impl Iterator<Item = (Part, bool)> {
         let turn = turn % 64;
         let mut left = self.0.rotate_right(turn.into());
@@ -145,12 +142,12 @@ impl Parts {
     }
 }
 
-/// Where a descriptor's socket is, if it has one there.
+/// Returns the part that has a descriptor's socket, if one has.
 pub(crate) fn of_socket(fd: RawFd) -> Option<Part> {
     socket_at(fd)?.load(SeqCst).checked_sub(1).map(Part)
 }
 
-/// A descriptor stands for a socket of this part, or for none.
+/// Records that a descriptor stands for a socket of this part, or for none.
 pub(crate) fn has_socket(fd: RawFd, part: Option<Part>) {
     let number = part.map_or(0, |part| part.0 + 1);
     if let Some(at) = socket_at(fd)
@@ -164,12 +161,12 @@ fn socket_at(fd: RawFd) -> Option<&'static AtomicU8> {
     SOCKETS.get(usize::try_from(fd).ok()?)
 }
 
-/// The parts that a set concerns.
+/// Returns the parts that a set concerns.
 pub(crate) fn of_set(set: RawFd) -> Parts {
     set_at(set).map_or(Parts::NONE, |at| Parts(at.load(SeqCst)))
 }
 
-/// A set concerns these, too. Gives which it concerned before.
+/// Adds to the parts that a set concerns. Returns those that it concerned before.
 pub(crate) fn join_set(set: RawFd, parts: Parts) -> Parts {
     let before = of_set(set);
     if parts.without(before).is_empty() {
@@ -178,7 +175,7 @@ pub(crate) fn join_set(set: RawFd, parts: Parts) -> Parts {
     set_at(set).map_or(Parts::NONE, |at| Parts(at.fetch_or(parts.0, SeqCst)))
 }
 
-/// A set is closed.
+/// Forgets a set that is closed.
 pub(crate) fn forget_set(set: RawFd) {
     if let Some(at) = set_at(set) {
         at.store(0, SeqCst);
@@ -190,14 +187,14 @@ fn set_at(set: RawFd) -> Option<&'static AtomicU64> {
 }
 
 impl<O: Outside> Sockets<O> {
-    /// The parts that a set concerns.
+    /// Returns the parts that a set concerns.
     #[inline]
     pub(crate) fn parts_of(&self, set: RawFd) -> Parts {
         if self.is_apart() { of_set(set) } else { Parts::of(Part::FIRST) }
     }
 
-    /// The calling thread waits for a set: the parts that it has to look at, its own among them, where others find it who
-    /// enter something of theirs.
+    /// Returns the parts that the calling thread has to look at as it waits for a set: its own is among them, so that threads
+    /// that enter something of theirs find it there.
     #[inline]
     pub(crate) fn wait_there(&self, set: RawFd) -> Parts {
         if !self.is_apart() {
@@ -207,7 +204,7 @@ impl<O: Outside> Sockets<O> {
         join_set(set, mine).or(mine)
     }
 
-    /// Something of a part's was entered into a set: whoever waits there looks there, too, from now on.
+    /// Notes that something of a part was entered into a set: a thread that waits there looks at that part, too, from now on.
     pub(crate) fn entered(&self, set: RawFd, part: Part) {
         if !self.is_apart() {
             return;
@@ -224,18 +221,18 @@ impl<O: Outside> Sockets<O> {
             });
         }
         if is_shown {
-            // Where there is no descriptor left for that, the kernel's members are seen.
+            // Where there is no descriptor left for that, the kernel's members are still seen.
             let _ = self.show_in(part, set);
         }
     }
 }
 
-/// The calling thread's, if it has one.
+/// Returns the calling thread's part, if it has one.
 pub(crate) fn mine() -> Option<Part> {
     MINE.get()
 }
 
-/// One for the calling thread, until it ends: one that nobody has, or if there is none the one that the fewest have.
+/// Takes a part for the calling thread, until that ends: a free one, or if there is none the one that the fewest have.
 /// None: the thread is at its end.
 pub(crate) fn take() -> Option<Part> {
     HOLD.try_with(|_| ()).ok()?;
@@ -251,7 +248,7 @@ pub(crate) fn take() -> Option<Part> {
     part
 }
 
-/// In the child of fork: other threads are not there.
+/// Forgets all other threads, in the child of fork.
 pub(crate) fn forget_others() {
     for users in &USERS {
         users.store(0, SeqCst);

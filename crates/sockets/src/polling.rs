@@ -1,4 +1,4 @@
-//! Many at once: poll(2), and with it select(2); epoll(7).
+//! Waiting for many descriptors: poll(2), and with it select(2); epoll(7).
 
 use std::cell::Cell;
 use std::os::fd::RawFd;
@@ -16,14 +16,14 @@ use crate::table::Kind;
 use crate::waiting::{Kernel, Wait};
 use crate::world::World;
 
-/// Every so many answers of a set the kernel's members come first: a busy connection must not starve a
-/// pipe.
+/// After so many answers that only the stack's members of a set have given, the kernel's come first: a busy connection
+/// must not starve a pipe.
 const LOOKS_BETWEEN: u32 = 4;
-/// What poll(2) tells whether asked for or not.
+/// The events that poll(2) reports whether asked for or not.
 const ALWAYS: i16 = libc::POLLERR | libc::POLLHUP | libc::POLLNVAL;
 
 impl<O: Outside> Sockets<O> {
-    /// poll(2) with some of the stack's descriptors among them. Fills `revents` in, and gives how many
+    /// Does poll(2) with some of the stack's descriptors among `fds`. Fills `revents` in, and returns how many
     /// have something.
     ///
     /// # Errors
@@ -38,7 +38,7 @@ impl<O: Outside> Sockets<O> {
         let begun = Instant::now();
         loop {
             let left = limit.map(|limit| limit.saturating_sub(begun.elapsed()));
-            // What has become the kernel's meanwhile is waited for there.
+            // What has become the kernel's meanwhile is polled there.
             match self.poll_as_it_is(fds, left, mask) {
                 Err(HANDED_OVER) => {}
                 done => return done,
@@ -46,14 +46,14 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
-    /// [`HANDED_OVER`] if one of them has become the kernel's, or another socket.
+    /// Polls once; [`HANDED_OVER`] if one of them has become the kernel's, or another socket.
     fn poll_as_it_is(
         &self,
         fds: &mut [libc::pollfd],
         limit: Option<Duration>,
         mask: Option<&libc::sigset_t>,
     ) -> Result<usize, Errno> {
-        // The kernel passes over what is negative: so its list keeps the places of the program's.
+        // The kernel skips negative descriptors: so its list keeps the positions of the program's list.
         let mut kernel = fds.to_vec();
         for one in &mut kernel {
             one.revents = 0;
@@ -68,7 +68,7 @@ impl<O: Outside> Sockets<O> {
                     if listens && one.events & libc::POLLIN != 0 {
                         world.ensure_listening(slot);
                     }
-                    // A listener is both.
+                    // A listener is in both.
                     if !listens {
                         kernel[at].fd = -1;
                     }
@@ -78,8 +78,8 @@ impl<O: Outside> Sockets<O> {
             self.need_keeper(part);
         }
         let mut asked = kernel.clone();
-        // One of another part of the same number may wake it for nothing. Who asks for nothing of a listener waits for nobody
-        // there (xinetd, while a service has it).
+        // A slot of another part with the same number may wake the wait for nothing. A caller that asks for nothing of a listener
+        // waits for no connection there (xinetd, while a service has it).
         let awaited = ours
             .iter()
             .filter(|(at, ..)| kernel[*at].fd < 0 || kernel[*at].events & libc::POLLIN != 0);
@@ -110,7 +110,7 @@ impl<O: Outside> Sockets<O> {
                         let ready = world.readiness(slot) as i16;
                         ready & (fds[at].events | ALWAYS)
                     }
-                    // Another thread has closed it, and perhaps opened another.
+                    // Another thread has closed it, and possibly opened another.
                     Ok(_) | Err(HANDED_OVER) => return Some(Err(HANDED_OVER)),
                     Err(_) => libc::POLLNVAL,
                 };
@@ -134,7 +134,7 @@ impl<O: Outside> Sockets<O> {
         found.unwrap_or(Ok(0))
     }
 
-    /// The parts of sockets and of sets that are polled.
+    /// Returns the parts of the sockets and sets that are polled.
     fn parts_polled(&self, fds: &[libc::pollfd]) -> Parts {
         if !self.is_apart() {
             return Parts::of(Part::FIRST);
@@ -147,14 +147,14 @@ impl<O: Outside> Sockets<O> {
         if all.is_empty() { Parts::of(self.mine()) } else { all }
     }
 
-    /// Whether a set has members of the stack's.
+    /// Returns whether an epoll set has members on the stack.
     #[must_use]
     pub fn has_set(&self, set: RawFd) -> bool {
         let mut parts = self.parts_of(set).iter();
         parts.any(|part| self.with(part, |world| world.sets.has(set)) == Some(true))
     }
 
-    /// epoll_ctl(2) on a descriptor of the stack's. One that listens is the kernel's member, too: the caller
+    /// Does epoll_ctl(2) on a descriptor on the stack. A listener is the kernel's member, too: the caller
     /// makes the call there, first.
     ///
     /// # Errors
@@ -186,9 +186,9 @@ impl<O: Outside> Sockets<O> {
                 libc::EPOLL_CTL_DEL => sets.remove(set, socket, fd),
                 _ => Err(Errno::EINVAL),
             }?;
-            // Somebody may sleep on the set already.
+            // A thread may sleep on the set already.
             world.wake_set(set);
-            // Or on one that has it as a member (ep_poll_safewake): what it tells is looked at anew.
+            // Or on a set that has this one as a member (ep_poll_safewake): what it shows is looked at anew.
             if let Some(shown) = world.sets.shown_of(set) {
                 shown.noted = true;
                 world.refresh_shown();
@@ -201,8 +201,8 @@ impl<O: Outside> Sockets<O> {
         Ok(())
     }
 
-    /// epoll_wait(2) on a set with members of the stack's, and perhaps of the kernel's. Fills `into`, and
-    /// gives how many there are.
+    /// Does epoll_wait(2) on a set with members on the stack, and possibly of the kernel's. Fills `into`, and
+    /// returns the number of events.
     ///
     /// # Errors
     ///
@@ -232,7 +232,7 @@ impl<O: Outside> Sockets<O> {
                 let looked = self.outside.look_into_set(set, into)?;
                 Ok(world.without_bells(&mut into[..looked]))
             };
-            // What one part has told is told.
+            // After what one part has told the kernel need not be asked.
             let asks = if found == 0 { look.kernel } else { Kernel::Leave };
             let room = into.get_mut(found..).filter(|room| !room.is_empty());
             let told =
@@ -248,12 +248,12 @@ impl<O: Outside> Sockets<O> {
     }
 }
 
-/// A look at what the kernel's members have to tell, which takes the bells of sets out of it.
+/// Asks what the kernel's members have to tell, and takes the bells of sets out of it.
 type Look<'a> = dyn FnMut(&World, &mut [libc::epoll_event]) -> Result<usize, Errno> + 'a;
 
 impl World {
-    /// What all members of a set have to tell. The kernel's are told by `look`, a system call: if that has to be
-    /// made and the stack's have nothing, and now and then first, so that even who takes one at a time sees them.
+    /// Collects what all members of a set have to tell. The kernel's are asked by `look`, a system call: if that has to be
+    /// made and the stack's have nothing, and now and then first, so that a caller that takes one at a time sees them, too.
     fn collect_fairly(
         &mut self,
         set: RawFd,
@@ -269,10 +269,10 @@ impl World {
         if first + ours == 0 && asks { look(self, into) } else { Ok(first + ours) }
     }
 
-    /// What the stack's members of a set have to tell, oldest first.
+    /// Collects what the stack's members of a set have to tell, oldest first.
     fn collect(&mut self, set: RawFd, into: &mut [libc::epoll_event]) -> usize {
         let mut count = 0;
-        // Those that stay are looked at again in the next call, behind the others.
+        // Level-triggered members are queued again, and looked at in the next call, after the others.
         for _ in 0..self.sets.candidates(set) {
             if count == into.len() {
                 break;

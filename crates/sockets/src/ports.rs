@@ -1,7 +1,7 @@
-//! Ports to open connections from, which the privileged half has reserved in advance ([`crate::Host::reserve`]): to ask it
-//! for each connection, and to tell it of each that is over, takes several times what is left of connect(2).
+//! Local ports to open connections from, which the privileged half has reserved in advance ([`crate::Host::reserve`]): to
+//! ask it for each connection, and to tell it of each that is over, takes several times what else connect(2) takes.
 //!
-//! Who opens one connection has one port. Who soon opens more to the same remote end gets twice as many each time.
+//! A program that opens one connection gets one port; one that soon opens more to the same end, twice as many each time.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -11,49 +11,49 @@ use uncork_engine::Instant;
 
 use crate::host::{Ends, Past};
 
-/// So many are reserved at a time, at the most, and so many may be closed and over before that is said.
+/// How many are reserved at a time at most, and how many may be closed and over before that is reported.
 const MOST: u16 = 32;
-/// Ports that were used up in this time were too few.
+/// A pool that was used up within this time was too small.
 const SOON: Duration = Duration::from_secs(1);
-/// What was not asked for again for so long is given back, and what is closed or over is said.
+/// Ports that were not needed for so long are given back, and what is closed or over is reported.
 pub(crate) const IDLE: Duration = Duration::from_secs(5);
 
-/// What ports are for.
+/// The connections that ports are reserved for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Way {
     /// Number of the network namespace (SO_NETNS_COOKIE): a program may have sockets of several.
     pub(crate) namespace: u64,
-    /// The address that they are of.
+    /// The local address.
     pub(crate) from: IpAddr,
     /// The remote end of all connections.
     pub(crate) remote: SocketAddr,
 }
 
-/// Those that this process has.
+/// The reserved ports of this process.
 #[derive(Debug)]
 pub(crate) struct Ports {
     pools: HashMap<Way, Pool>,
     /// Connections from such ports.
     used: HashSet<Ends>,
-    /// To be said.
+    /// What is to be reported.
     past: Past,
-    /// Some of what was said was not heard yet.
+    /// Whether some of what was reported was not heard yet.
     pub(crate) unsaid: bool,
-    /// Ports of what was said the last time: it may not have been done yet.
+    /// Ports of the last report: it may not have been dealt with yet.
     said: HashSet<u16>,
-    /// When it was last looked for what is idle.
+    /// When idle ports were last looked for.
     looked: Instant,
 }
 
 #[derive(Debug)]
 struct Pool {
     free: Vec<u16>,
-    /// So many were asked for, the last time.
+    /// How many were asked for, the last time.
     asked: u16,
     at: Instant,
-    /// There were none.
+    /// Whether none were granted.
     refused: bool,
-    /// So many are asked for, by the question of this number, and not waited for yet.
+    /// How many were asked for that are not waited for yet, and the number of that question.
     coming: Option<(u16, u32)>,
 }
 
@@ -62,7 +62,7 @@ impl Pool {
         now.since(self.at) < SOON
     }
 
-    /// How many will not be too few.
+    /// Returns how many will not be too few.
     fn more(&self) -> u16 {
         self.asked.saturating_mul(2).min(MOST)
     }
@@ -77,7 +77,7 @@ impl Default for Ports {
 }
 
 impl Ports {
-    /// The local end of a connection that may be opened now, if there is one.
+    /// Takes the local end of a connection that may be opened now, if there is one.
     pub(crate) fn take(&mut self, way: Way) -> Option<SocketAddr> {
         let port = self.pools.get_mut(&way)?.free.pop()?;
         let local = SocketAddr::new(way.from, port);
@@ -85,7 +85,7 @@ impl Ports {
         Some(local)
     }
 
-    /// How many to ask for, where there are no more: none, if that was in vain a short while ago.
+    /// Returns how many to ask for, where there are none left: none, if that was in vain a short while ago.
     pub(crate) fn wanted(&self, way: Way, now: Instant) -> u16 {
         let Some(pool) = self.pools.get(&way) else { return 1 };
         match pool.is_used_up_soon(now) {
@@ -95,7 +95,7 @@ impl Ports {
         }
     }
 
-    /// How many to ask for ahead, if it is time to, so that they are there when the others are used up.
+    /// Returns how many to ask for ahead, if it is time to, so that they are there when the others are used up.
     pub(crate) fn wanted_ahead(&self, way: Way, now: Instant) -> Option<u16> {
         let pool = self.pools.get(&way)?;
         let is_half_used = pool.asked > 1 && pool.free.len() == usize::from(pool.asked / 2);
@@ -103,37 +103,37 @@ impl Ports {
         is_time.then(|| pool.more())
     }
 
-    /// So many were asked for ahead.
+    /// Notes that so many were asked for ahead.
     pub(crate) fn are_coming(&mut self, way: Way, asked: u16, number: u32) {
         if let Some(pool) = self.pools.get_mut(&way) {
             pool.coming = Some((asked, number));
         }
     }
 
-    /// How many were, and by which question, if they are to be waited for now.
+    /// Takes how many were asked for ahead, and by which question, as they are to be waited for now.
     pub(crate) fn come(&mut self, way: Way) -> Option<(u16, u32)> {
         self.pools.get_mut(&way)?.coming.take()
     }
 
-    /// So many were asked for, and these are there.
+    /// Adds the ports that were granted, of so many that were asked for.
     pub(crate) fn add(&mut self, way: Way, asked: u16, ports: Vec<u16>, at: Instant) {
         let (refused, coming) = (ports.is_empty(), None);
         self.pools.insert(way, Pool { free: ports, asked, at, refused, coming });
     }
 
-    /// Whether a connection is from a port that was reserved.
+    /// Returns whether a connection is from a reserved port.
     pub(crate) fn has(&self, ends: &Ends) -> bool {
         self.used.contains(ends)
     }
 
-    /// One of them, perhaps, is in TIME-WAIT.
+    /// Notes that a connection, possibly from a reserved port, is in TIME-WAIT.
     pub(crate) fn is_closed(&mut self, ends: Ends) {
         if self.used.contains(&ends) {
             self.past.closed.push(ends);
         }
     }
 
-    /// A connection is over. Whether it was one of them.
+    /// Notes that a connection is over. Returns whether it was from a reserved port.
     pub(crate) fn is_over(&mut self, ends: Ends) -> bool {
         let was_one = self.used.remove(&ends);
         if was_one {
@@ -142,20 +142,20 @@ impl Ports {
         was_one
     }
 
-    /// A connection, perhaps one of them, could not be opened.
+    /// Notes that a connection, possibly from a reserved port, could not be opened.
     pub(crate) fn is_unused(&mut self, ends: Ends) {
         if self.used.remove(&ends) {
             self.past.unused.push(ends);
         }
     }
 
-    /// Whether it is time to say what is closed and over.
+    /// Returns whether it is time to report what is closed and over.
     pub(crate) fn has_much_to_say(&self) -> bool {
         let Past { closed, over, unused } = &self.past;
         closed.len() + over.len() + unused.len() >= usize::from(MOST)
     }
 
-    /// What is to be said, if there is something.
+    /// Takes what is to be reported, if there is something.
     pub(crate) fn say(&mut self) -> Option<Past> {
         if !self.unsaid && self.past == Past::default() {
             return None;
@@ -165,22 +165,22 @@ impl Ports {
         Some(past)
     }
 
-    /// Whether this port may be kept from others for something that is closed or over.
+    /// Returns whether this port may be kept from others for a connection that is closed or over.
     pub(crate) fn may_keep(&self, port: u16) -> bool {
         self.said.contains(&port) || ports(&self.past).any(|other| other == port)
     }
 
-    /// Whether there is something that time changes: what may become idle, or is to be said.
+    /// Returns whether there is something that time changes: what may become idle, or is to be reported.
     pub(crate) fn have_something(&self) -> bool {
         !self.pools.is_empty() || self.unsaid || self.past != Past::default()
     }
 
-    /// Whether it is time to look for that.
+    /// Returns whether it is time to look for that.
     pub(crate) fn are_due(&self, now: Instant) -> bool {
         now.since(self.looked) >= IDLE && self.have_something()
     }
 
-    /// What is idle is unused from now on. Gives the numbers of the questions whose answers nobody wants any more.
+    /// Gives idle ports back as unused. Returns the numbers of the questions whose answers are not wanted any more.
     pub(crate) fn give_back_idle(&mut self, now: Instant) -> Vec<u32> {
         self.looked = now;
         let unused = &mut self.past.unused;
@@ -197,7 +197,7 @@ impl Ports {
         forsaken
     }
 
-    /// Whoever had them for this process is gone. Gives the numbers of the questions whose answers nobody wants.
+    /// Forgets all, as the instance that had them is gone. Returns the numbers of the questions whose answers are not wanted.
     pub(crate) fn are_lost(&mut self) -> Vec<u32> {
         let lost = std::mem::take(self);
         lost.pools.into_values().filter_map(|pool| Some(pool.coming?.1)).collect()
@@ -223,7 +223,7 @@ mod tests {
         Way { namespace: 1, from: FROM.parse().unwrap(), remote: remote(port) }
     }
 
-    /// Opens so many connections, and gives how many ports were asked for each time that there were none left.
+    /// Opens so many connections, and returns how many ports were asked for each time that there were none left.
     fn open(ports: &mut Ports, next: &mut u16, many: usize, now: Instant) -> Vec<u16> {
         let mut asked = Vec::new();
         for _ in 0..many {

@@ -13,23 +13,23 @@ use crate::{Sockets, connected, connection, errno, info};
 
 /// linux/sockios.h; SIOCOUTQ is TIOCOUTQ by another name.
 const SIOCOUTQNSD: u64 = 0x894b;
-/// linux/tcp.h, asm-generic/socket.h: those that libc does not have everywhere.
+/// The options of linux/tcp.h and asm-generic/socket.h that libc does not have everywhere.
 const TCP_CC_INFO: i32 = 26;
 const SO_MEMINFO: i32 = 55;
 
-/// How long the send and the receive buffer of a new connection are.
+/// Returns how long the send and the receive buffer of a new connection are.
 fn buffers(config: &Config) -> (u32, u32) {
     (config.send_buffer_bytes.0, config.receive_buffer_bytes.0)
 }
 
-/// SO_MEMINFO of a connection, none if it is over (sk_get_meminfo), in octets of data: what is kept beside them is not counted.
+/// Returns SO_MEMINFO (sk_get_meminfo) of a connection, none if it is over, in octets of data: what is kept beside is left out.
 fn memory(info: Option<&Info>, asked: &Asked, buffers: (u32, u32)) -> Vec<u8> {
     let length = |name| {
         let value = asked.get(libc::SOL_SOCKET, name, buffers);
         value.and_then(|value| value.first_chunk().copied()).map_or(0, u32::from_ne_bytes)
     };
     let of = |bytes: fn(&Info) -> u32| info.map_or(0, bytes);
-    // By their places: nothing is taken in advance, kept for options, or waits for a lock; and what was dropped is no one connection's.
+    // By position: nothing is reserved ahead, kept for options, or waits for a lock; and drops are not counted by connection.
     let [forward, options, backlog, drops] = [0; 4];
     let words = [
         of(|info| info.readable_bytes),
@@ -46,7 +46,7 @@ fn memory(info: Option<&Info>, asked: &Asked, buffers: (u32, u32)) -> Vec<u8> {
 }
 
 impl<O: Outside> Sockets<O> {
-    /// setsockopt(2). False: it is an option that the kernel's descriptor has to keep.
+    /// Does setsockopt(2). False: it is an option that the kernel's descriptor has to keep.
     ///
     /// # Errors
     ///
@@ -64,8 +64,8 @@ impl<O: Outside> Sockets<O> {
                 return Err(Errno::ENOPROTOOPT);
             }
             if is_of_handshakes(level, name) && socket.is_connection() {
-                // The handshake is over; the kernel's descriptor knows what is to be read back. What it would take as
-                // nothing has been done with it, it takes of no connection (do_tcp_setsockopt).
+                // The handshake is over, and the kernel's descriptor knows what is to be read back. Options that it would take as
+                // it has no connection itself, but that the kernel takes of no connection, are refused (do_tcp_setsockopt).
                 let takes = matches!(name, libc::TCP_DEFER_ACCEPT | TCP_FASTOPEN_KEY);
                 return if takes { Ok(false) } else { Err(Errno::EINVAL) };
             }
@@ -104,27 +104,27 @@ impl<O: Outside> Sockets<O> {
             }
             Ok(true)
         })?;
-        // TCP_CORK that is taken off lets something go.
+        // TCP_CORK that is turned off lets something go.
         self.keeper_must_send(self.at(fd));
         Ok(known)
     }
 
-    /// The error of a connection, told once (SO_ERROR).
+    /// Takes the error of a connection, which is told once (SO_ERROR).
     ///
     /// # Errors
     ///
-    /// That error; nothing else is one here.
+    /// The connection's error; there is no other.
     pub fn take_error(&self, fd: RawFd) -> Result<(), Errno> {
         let error = self.call(fd, |world| {
             let place = connection(world.table.find(fd)?.1)?;
-            // What has come since.
+            // For what has come since.
             world.turn_if_due();
             Ok(world.link(place)?.0.stack().take_error(place.id))
         });
         error.ok().flatten().map_or(Ok(()), |error| Err(errno::of_connection(error)))
     }
 
-    /// The error of a connection was taken by a call that had something else to tell: the next one tells it.
+    /// Puts an error back that was taken by a call with something else to tell: the next call tells it.
     pub fn put_back_error(&self, fd: RawFd, error: Errno) {
         let Some(error) = errno::to_connection(error) else { return };
         let _ = self.call(fd, |world| {
@@ -134,7 +134,7 @@ impl<O: Outside> Sockets<O> {
         });
     }
 
-    /// getsockopt(2) of a connection: the value, of which the caller takes as much as he has room for.
+    /// Does getsockopt(2) of a connection: returns the value, of which the caller takes as much as it has room for.
     /// `Ok(None)`: the kernel's descriptor has it.
     ///
     /// # Errors
@@ -157,7 +157,7 @@ impl<O: Outside> Sockets<O> {
                 (level, name),
                 (libc::SOL_SOCKET, libc::SO_ERROR | SO_MEMINFO) | (libc::SOL_TCP, libc::TCP_INFO)
             ) {
-                // What has come since.
+                // For what has come since.
                 world.turn_if_due();
             }
             let (link, now) = world.link(place)?;
@@ -194,14 +194,14 @@ impl<O: Outside> Sockets<O> {
         })
     }
 
-    /// Whether sending with MSG_ZEROCOPY is to tell when the octets are free again (SO_ZEROCOPY).
+    /// Returns whether sending with MSG_ZEROCOPY is to tell when the octets are free again (SO_ZEROCOPY).
     #[must_use]
     pub fn has_zero_copy(&self, fd: RawFd) -> bool {
         self.call(fd, |world| Ok(world.table.find(fd)?.1.asked.zero_copy)).unwrap_or(false)
     }
 
-    /// What recvmsg(2) tells beside the octets, if it is to (TCP_INQ): how many are left, and behind the peer's end one more than
-    /// none (tcp_inq_hint).
+    /// Returns what recvmsg(2) tells beside the octets, if it is to (TCP_INQ): how many are left, and after the peer's FIN one
+    /// instead of none (tcp_inq_hint).
     #[must_use]
     pub fn left_to_tell(&self, fd: RawFd) -> Option<i32> {
         let left = self.call(fd, |world| {
@@ -219,7 +219,7 @@ impl<O: Outside> Sockets<O> {
         left.ok().flatten()
     }
 
-    /// FIONREAD, SIOCOUTQ and SIOCOUTQNSD (tcp(7)); `Ok(None)` for what is none of these.
+    /// Answers FIONREAD, SIOCOUTQ and SIOCOUTQNSD (tcp(7)); `Ok(None)` for what is none of these.
     ///
     /// # Errors
     ///
@@ -234,7 +234,7 @@ impl<O: Outside> Sockets<O> {
                 Errno::ENOTCONN => Errno::EINVAL,
                 other => other,
             })?;
-            // What has come since.
+            // For what has come since.
             world.turn_if_due();
             let (link, now) = world.link(place)?;
             let stack = link.stack();
@@ -248,8 +248,8 @@ impl<O: Outside> Sockets<O> {
     }
 }
 
-/// Whether something may be read or written from now on that could not (`sk_setsockopt`, `do_tcp_setsockopt` and
-/// `tcp_set_rcvlowat` wake who waits).
+/// Returns whether something may be readable or writable from now on that was not (`sk_setsockopt`, `do_tcp_setsockopt` and
+/// `tcp_set_rcvlowat` wake threads that wait).
 fn changes_readiness(option: SocketOption) -> bool {
     use SocketOption::{NotSentLowWater, ReceiveAtLeast, SendBuffer};
     matches!(option, SendBuffer(_) | NotSentLowWater(_) | ReceiveAtLeast(_))

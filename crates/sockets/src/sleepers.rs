@@ -1,8 +1,8 @@
 //! Threads that sleep, and which of them watch the devices for the others.
 //!
-//! Were all to watch, a frame for one would wake all of them, to look one after the other behind one lock. So two at the
-//! most do: whoever was the last to fall asleep, as it is often the first to be meant, and one who has watched
-//! before. What they take in for others they ring them for; and who goes on leaves the watch to somebody.
+//! If all watched, a frame for one would wake all of them, to look one after the other under one lock. So at most two
+//! do: the last that fell asleep, as it is often the first to be needed, and one that has watched before. For what they
+//! take in for other threads they ring those; and a watcher that goes on leaves the watch to another thread.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -14,37 +14,37 @@ use crate::bell::Bell;
 use crate::parts::Part;
 use crate::table::Slot;
 
-/// Who may watch at once: the last to fall asleep, and one more.
+/// How many may watch at once: the last thread that fell asleep, and one more.
 const WATCHERS: usize = 2;
-/// What is due so much earlier than a watcher wakes is as good as in time.
+/// A deadline that is earlier by so much than a watcher wakes is as good as met.
 const SLACK: Duration = Duration::from_micros(50);
 
 /// What a sleeper is to be woken for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum For {
-    /// A member of this set.
+    /// An event of a member of this epoll set.
     Set(RawFd),
-    /// This one.
+    /// This socket.
     Socket(Slot),
-    /// One of these.
+    /// Any of these sockets.
     Sockets(Vec<Slot>),
 }
 
-/// More than these are an event loop's.
+/// A thread that waits for more sockets than these runs an event loop.
 const FEW: usize = 4;
 
 impl For {
-    /// Whether it is for this socket by itself.
+    /// Returns whether it is for this socket by itself.
     pub(crate) fn is_of(&self, slot: Slot) -> bool {
         self.sockets().contains(&slot)
     }
 
-    /// Whether it is for a socket, or for a few, by themselves.
+    /// Returns whether it is for one socket, or for a few, by themselves.
     pub(crate) fn are_few(&self) -> bool {
         (1..=FEW).contains(&self.sockets().len())
     }
 
-    /// Those that are waited for by themselves.
+    /// Returns the sockets that are waited for by themselves.
     pub(crate) fn sockets(&self) -> &[Slot] {
         match self {
             Self::Set(_) => &[],
@@ -54,7 +54,6 @@ impl For {
     }
 }
 
-/// A thread that sleeps.
 #[derive(Debug)]
 struct Sleeper {
     bell: Bell,
@@ -64,50 +63,50 @@ struct Sleeper {
     is_rung: bool,
 }
 
-/// What wakes one who watches, beside his bell.
+/// What wakes a watcher beside its bell.
 #[derive(Debug)]
 struct Watch {
     fds: Vec<RawFd>,
     until: Option<Instant>,
 }
 
-/// All of them.
+/// All sleeping threads.
 #[derive(Debug, Default)]
 pub(crate) struct Sleepers {
     all: Vec<Sleeper>,
-    /// Bells that are to be rung when nobody is at the world any more, or who wakes would only wait for that.
+    /// Bells to be rung when the world's lock is released, or a thread that wakes would only wait for that.
     to_ring: Vec<Bell>,
 }
 
 impl Sleepers {
-    /// This thread will sleep there, woken by its bell alone.
+    /// Enters this thread, which will sleep in this part, woken by its bell alone.
     pub(crate) fn add(&mut self, bell: &Bell, waits_for: For, part: Part) {
         bell.falls_asleep(part);
         let bell = Arc::clone(bell);
         self.all.push(Sleeper { bell, waits_for, watches: None, is_rung: false });
     }
 
-    /// It sleeps no more.
+    /// Removes this thread, which sleeps no more.
     pub(crate) fn remove(&mut self, bell: &Bell, part: Part) {
         bell.wakes(part);
         self.all.retain(|sleeper| !Arc::ptr_eq(&sleeper.bell, bell));
     }
 
-    /// Whether others watch, so that the last one need not: one who was woken for nothing leaves it to any other.
+    /// Returns whether others watch, so that the last thread need not: one that was woken for nothing leaves it to any other.
     pub(crate) fn are_enough(&self, part: Part, once_more: bool) -> bool {
         let watching =
             self.all.iter().filter(|one| one.watches.is_some() && one.bell.is_asleep(part));
         watching.count() >= if once_more { 1 } else { WATCHERS }
     }
 
-    /// The last one watches these.
+    /// Makes the last thread a watcher of these.
     pub(crate) fn watch(&mut self, fds: Vec<RawFd>, until: Option<Instant>) {
         if let Some(last) = self.all.last_mut() {
             last.watches = Some(Watch { fds, until });
         }
     }
 
-    /// A turn was made, behind which these are to be watched, until then: one who watches something else looks anew.
+    /// Rings a watcher to look anew, unless one watches these and wakes by then: a turn was made, after which that is wanted.
     pub(crate) fn watch_on(&mut self, part: Part, fds: &[RawFd], due: Option<Instant>) {
         let is_in_time = |until: Option<Instant>| match (until, due) {
             (_, None) => true,
@@ -130,9 +129,9 @@ impl Sleepers {
         }
     }
 
-    /// One of those who sleep watches, unless one does, or looks soon.
+    /// Rings a sleeper to become a watcher, unless one watches or looks soon.
     pub(crate) fn pass_watch(&mut self, part: Part) {
-        // A thread's bell is memory that others write to: it is looked at last.
+        // A thread's bell is memory that other threads write to: it is looked at last.
         let sees_to_it = |one: &Sleeper| one.watches.is_some() || one.is_rung;
         if self.all.iter().any(|one| sees_to_it(one) && one.bell.is_asleep(part)) {
             return;
@@ -142,7 +141,7 @@ impl Sleepers {
         }
     }
 
-    /// One of those who watch looks.
+    /// Rings one of the watchers, to look.
     pub(crate) fn wake_watcher(&mut self, part: Part) {
         let Self { all, to_ring } = self;
         let mut watching =
@@ -152,27 +151,27 @@ impl Sleepers {
         }
     }
 
-    /// Whether a thread sleeps, and no handler runs on top of that.
+    /// Returns whether a thread sleeps, with no signal handler running on top of that.
     pub(crate) fn is_anybody_asleep(&self, part: Part) -> bool {
         self.all.iter().any(|one| one.bell.is_asleep(part))
     }
 
-    /// Whether one does for something that is so.
+    /// Returns whether a thread sleeps for something of which `is_so` holds.
     pub(crate) fn is_any(&self, part: Part, mut is_so: impl FnMut(&For) -> bool) -> bool {
         self.all.iter().any(|one| one.bell.is_asleep(part) && is_so(&one.waits_for))
     }
 
-    /// Whoever sleeps on this set looks at it again.
+    /// Wakes the threads that sleep on this set, to look at it again.
     pub(crate) fn wake_set(&mut self, set: RawFd, part: Part) {
         self.wake_those(part, |waits_for| *waits_for == For::Set(set));
     }
 
-    /// The same on a socket. Whether that has woken a thread that waits for it, or for a few.
+    /// Wakes the threads that sleep on this socket. Returns whether one was woken that waits for it alone, or for a few.
     pub(crate) fn wake(&mut self, slot: Slot, part: Part) -> bool {
         self.wake_those(part, |waits_for| waits_for.is_of(slot))
     }
 
-    /// Who is awake looks in any case.
+    /// Rings the sleepers that are meant; a thread that is awake looks in any case.
     fn wake_those(&mut self, part: Part, are_meant: impl Fn(&For) -> bool) -> bool {
         let Self { all, to_ring } = self;
         let meant = all.iter_mut().filter(|one| are_meant(&one.waits_for));
@@ -183,13 +182,13 @@ impl Sleepers {
         for_few
     }
 
-    /// Whose bells are to be rung.
+    /// Takes the bells that are to be rung.
     pub(crate) fn take_rung(&mut self) -> Vec<Bell> {
         std::mem::take(&mut self.to_ring)
     }
 }
 
-/// Whether that was not done before.
+/// Marks a sleeper's bell to be rung; returns whether it was not marked before.
 fn ring(sleeper: &mut Sleeper, to_ring: &mut Vec<Bell>) -> bool {
     let is_first = !std::mem::replace(&mut sleeper.is_rung, true);
     if is_first {
@@ -261,7 +260,7 @@ mod tests {
         assert!(is(&goes_on(&mut sleepers, second), third));
         assert!(goes_on(&mut sleepers, fourth).is_empty(), "the third looks soon");
         assert!(sleeps(&mut sleepers, third, true, None));
-        // A handler runs on top of its sleep.
+        // A signal handler runs on top of the third's sleep.
         sleeps(&mut sleepers, fourth, true, None);
         third.wakes(HERE);
         sleepers.pass_watch(HERE);
@@ -298,7 +297,7 @@ mod tests {
         assert!(goes_on(&mut sleepers, first).is_empty(), "the second watches, and was not woken");
         sleepers.wake_watcher(HERE);
         assert!(is(&sleepers.take_rung(), second), "not {third:?}, who does not watch");
-        // A handler runs on top of the sleep of the only one.
+        // A signal handler runs on top of the only watcher's sleep.
         second.wakes(HERE);
         sleepers.wake_watcher(HERE);
         assert!(sleepers.take_rung().is_empty());

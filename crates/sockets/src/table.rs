@@ -1,4 +1,4 @@
-//! What a descriptor stands for. Several may stand for one socket (dup(2)).
+//! The table of descriptors: which socket each stands for. Several may stand for one socket (dup(2)).
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -21,22 +21,22 @@ pub(crate) struct Place {
     pub(crate) id: SocketId,
 }
 
-/// A socket that listens: the kernel's does, too, for what comes by other ways.
+/// A socket that listens: the kernel's does, too, for what does not come by the stack.
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) local: SocketAddr,
-    /// `[::]` is IPv6 alone.
+    /// `[::]` means IPv6 alone.
     pub(crate) v6_only: bool,
     pub(crate) backlog: u32,
-    /// On each link that it is reached by; empty until this process waits for connections.
+    /// The listeners on the stack, one on each link that it is reached by; empty until this process waits for connections.
     pub(crate) on: Vec<(usize, ListenerId)>,
-    /// Why not, if that is so.
+    /// Why there are none, if that is decided.
     pub(crate) reason: Option<Reason>,
-    /// Who comes there is the kernel's, though the privileged half still has it as this process's.
+    /// What comes there is the kernel's, though the privileged half still has the end as this process's.
     pub(crate) is_kernels: bool,
     /// shutdown(2) has ended it, until it listens again.
     pub(crate) shut: bool,
-    /// Connections of the kernel's that were to be accepted by processes that listen no more, each with our end.
+    /// The kernel's connections that processes which listen no more were to accept, each with our end.
     pub(crate) passed: VecDeque<(SocketAddr, OwnedFd)>,
 }
 
@@ -47,12 +47,12 @@ impl Listener {
         Self { local, v6_only, backlog, on, reason: None, is_kernels, shut, passed }
     }
 
-    /// Whether the privileged half has it as this process's.
+    /// Returns whether the privileged half has the end as this process's.
     pub(crate) fn is_claimed(&self) -> bool {
         !self.on.is_empty() || self.is_kernels
     }
 
-    /// Whether connections to this end are its.
+    /// Returns whether connections to this end are for this listener.
     pub(crate) fn takes(&self, end: SocketAddr) -> bool {
         let takes = match self.local.ip() {
             address if !address.is_unspecified() => address == end.ip(),
@@ -79,27 +79,26 @@ pub(crate) enum Kind {
     },
 }
 
-/// A socket.
 #[derive(Debug)]
 pub(crate) struct Socket {
     pub(crate) kind: Kind,
-    /// Descriptors that stand for it.
+    /// How many descriptors stand for it.
     pub(crate) descriptors: u32,
     pub(crate) non_blocking: bool,
     /// The program has called connect(2).
     pub(crate) is_opened: bool,
-    /// Its descriptor is a duplicate of one that others share.
+    /// Its descriptor is a duplicate of the stand-in that others share.
     pub(crate) stand_in: bool,
     /// A child of fork has it, too.
     pub(crate) forked: bool,
-    /// Where children of fork find it when it is the kernel's; a child has that of its parent's.
+    /// Where children of fork find it when it is the kernel's; a child has its parent's mailbox.
     pub(crate) mailbox: Option<OwnedFd>,
     pub(crate) ipv6: bool,
     /// IPV6_V6ONLY.
     pub(crate) v6_only: bool,
     /// Shared with the listener that it came from, until one of them sets something.
     pub(crate) asked: Arc<Asked>,
-    /// Who waits for it in a set.
+    /// Its memberships in epoll sets.
     pub(crate) watches: Vec<Watch>,
 }
 
@@ -136,7 +135,7 @@ impl Socket {
     }
 }
 
-/// Names a socket in the table, and after it is closed none: whoever has waited for it takes no other for it.
+/// The name of a socket in the table, and of none after that is closed: a thread that has waited for it takes no other for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slot {
     at: u32,
@@ -145,32 +144,32 @@ pub(crate) struct Slot {
 
 #[cfg(test)]
 impl Slot {
-    /// Where in the table.
+    /// Returns its index in the table.
     pub(crate) fn at(self) -> u32 {
         self.at
     }
 }
 
-/// A place in the table.
+/// An entry of the table.
 #[derive(Debug, Default)]
 struct Entry {
     socket: Option<Socket>,
-    /// How many have been here before.
+    /// How many sockets have been here before.
     generation: u32,
 }
 
-/// All that is open.
+/// The table of open sockets.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     entries: Vec<Entry>,
     free: Vec<u32>,
-    /// By descriptor: one more than the place of its socket, zero for none, or [`KERNELS`].
+    /// By descriptor: one more than the index of its socket, zero for none, or [`KERNELS`].
     of: Vec<u32>,
-    /// Whose it is.
+    /// The part that has the table.
     part: Part,
 }
 
-/// Its connection has become the kernel's. That stays until the descriptor stands for another of the stack's.
+/// Its connection has become the kernel's. That stays until the descriptor stands for another socket on the stack.
 const KERNELS: u32 = u32::MAX;
 
 impl Table {
@@ -182,7 +181,7 @@ impl Table {
         self.part
     }
 
-    /// EBADF, or [`HANDED_OVER`].
+    /// Returns the socket's name; else EBADF, or [`HANDED_OVER`].
     pub(crate) fn slot(&self, fd: RawFd) -> Result<Slot, Errno> {
         let at = usize::try_from(fd).map_err(|_| Errno::EBADF)?;
         match self.of.get(at) {
@@ -207,7 +206,7 @@ impl Table {
         Ok((slot, self.get(slot).ok_or(Errno::EBADF)?))
     }
 
-    /// A socket that no descriptor stands for yet.
+    /// Adds a socket that no descriptor stands for yet.
     pub(crate) fn add(&mut self, socket: Socket) -> Slot {
         let at = self.free.pop().unwrap_or_else(|| {
             self.entries.push(Entry::default());
@@ -218,7 +217,7 @@ impl Table {
         Slot { at, generation: entry.generation }
     }
 
-    /// `fd` stands for it.
+    /// Lets `fd` stand for a socket.
     pub(crate) fn bind(&mut self, fd: RawFd, slot: Slot) {
         let Ok(at) = usize::try_from(fd) else { return };
         if self.of.len() <= at {
@@ -231,7 +230,7 @@ impl Table {
         }
     }
 
-    /// `fd` no longer does; gives the socket back if none does.
+    /// Lets `fd` stand for it no longer; returns the socket if no descriptor does.
     pub(crate) fn unbind(&mut self, fd: RawFd) -> Option<(Slot, Socket)> {
         let slot = self.slot(fd).ok()?;
         self.of[usize::try_from(fd).ok()?] = 0;
@@ -247,7 +246,7 @@ impl Table {
         Some((slot, socket))
     }
 
-    /// `fd` stands for what has become the kernel's, as it is no longer bound: whoever waits there goes on with that.
+    /// Marks `fd`, which is no longer bound, as the kernel's: a thread that waits there goes on with that.
     pub(crate) fn hand_over(&mut self, fd: RawFd) {
         if let Some(of) = usize::try_from(fd).ok().and_then(|at| self.of.get_mut(at)) {
             *of = KERNELS;
@@ -258,32 +257,32 @@ impl Table {
         self.slot(fd) == Err(HANDED_OVER)
     }
 
-    /// Every socket.
+    /// Returns every socket.
     pub(crate) fn iter(&mut self) -> impl Iterator<Item = (Slot, &mut Socket)> {
         (0_u32..).zip(&mut self.entries).filter_map(|(at, entry)| {
             Some((Slot { at, generation: entry.generation }, entry.socket.as_mut()?))
         })
     }
 
-    /// A descriptor that stands for it.
+    /// Returns a descriptor that stands for a socket.
     pub(crate) fn descriptor(&self, slot: Slot) -> Option<RawFd> {
         let at = self.of.iter().position(|&place| place == slot.at + 1)?;
         RawFd::try_from(at).ok()
     }
 
-    /// All of them.
+    /// Returns all descriptors that stand for a socket.
     pub(crate) fn descriptors_of(&self, slot: Slot) -> Vec<RawFd> {
         let all = (0..).zip(&self.of);
         all.filter(|&(_, &place)| place == slot.at + 1).map(|(fd, _)| fd).collect()
     }
 
-    /// Sockets of some sort, for who changes them or the table meanwhile.
+    /// Returns the sockets of some sort, for a caller that changes them or the table meanwhile.
     pub(crate) fn slots_where(&mut self, is: impl Fn(&Socket) -> bool) -> Vec<Slot> {
         let all = self.iter().filter(|(_, socket)| is(socket));
         all.map(|(slot, _)| slot).collect()
     }
 
-    /// Descriptors of sockets of some kind.
+    /// Returns the descriptors of sockets of some kind.
     pub(crate) fn descriptors_where(&self, is: impl Fn(&Kind) -> bool) -> Vec<RawFd> {
         let all = (0..).zip(&self.of);
         let is = |place: u32| {

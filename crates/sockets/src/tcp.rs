@@ -1,5 +1,5 @@
 //! The two ways in which a process has TCP: a stack of its own, and one that an instance has for it
-//! ([`Attached`]). What can be done with them is the same; the operations are the stack's.
+//! ([`Attached`]). The operations on both are the stack's.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use uncork_stack::{
     RecvError, SendError, Shutdown, SocketId, SocketOption, Stack, State,
 };
 
-/// `same! { … }`: what both have under the same name.
+/// `same! { … }`: the operations that both have under the same name.
 macro_rules! same {
     ($(
         fn $name:ident(&self $(, $argument:ident: $type:ty)*) $(-> $result:ty)?;
@@ -23,7 +23,7 @@ macro_rules! same {
             $(fn $name(&self $(, $argument: $type)*) $(-> $result)?;)*
             $(fn $name_mut(&mut self $(, $argument_mut: $type_mut)*) $(-> $result_mut)?;)*
 
-            /// All connections that have a name.
+            /// Returns all connections that have a name.
             fn all(&self) -> Vec<SocketId>;
 
             /// See [`Stack::quiet_until`].
@@ -44,8 +44,8 @@ macro_rules! same {
             /// See [`Stack::take_caught`].
             fn take_caught(&mut self, local: SocketAddr, remote: SocketAddr) -> Vec<Vec<u8>>;
 
-            /// Whether something of a connection can leave only when ACKs have come, and this process has turned to
-            /// them.
+            /// Returns whether something of a connection can leave only when ACKs have come, and a turn of this process has to
+            /// take those in.
             fn waits_for_a_turn(&mut self, now: Instant, id: SocketId) -> bool;
         }
 
@@ -105,25 +105,25 @@ macro_rules! same {
             /// The instance does that.
             fn quiet_until(&mut self, _: u16, _: Instant) {}
 
-            /// It knows whose data is waited for, and for how long.
+            /// The instance knows whose data is waited for, and for how long.
             fn open_deferred(&mut self, _: Instant, _: ListenerId) {}
 
-            /// It does not say.
+            /// The instance does not say: there may be some.
             fn has_under_way(&self, _: Instant, _: ListenerId) -> bool {
                 true
             }
 
-            /// The instance asks for itself.
+            /// The instance asks the kernel itself.
             fn set_neighbour(&mut self, _: Instant, _: IpAddr, _: Found) {}
 
-            /// It hears of that, too.
+            /// The instance hears of that itself.
             fn set_mac(&mut self, _: Mac) {}
 
             fn take_caught(&mut self, local: SocketAddr, remote: SocketAddr) -> Vec<Vec<u8>> {
                 self.take_caught(local, remote)
             }
 
-            /// The instance takes them in, and sends. To ask it would be a round trip for each write.
+            /// The instance takes ACKs in, and sends. To ask it would be a round trip for each write.
             fn waits_for_a_turn(&mut self, _: Instant, _: SocketId) -> bool {
                 false
             }

@@ -1,4 +1,4 @@
-//! What is told to `uncork stack stat`, over a stream that the guardian has passed on.
+//! Answers to `uncork stack stat`, over a stream that the guardian has passed on.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -17,22 +17,22 @@ use crate::parts::Part;
 use crate::table::{Kind, Place};
 use crate::world::World;
 
-/// How long whoever has asked may take to read what he is told.
+/// How long a client may take to read what it is told.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Connections that are looked at while the stack is locked: some ten microseconds.
 const AT_ONCE: usize = 16;
 
 impl<O: Outside> Sockets<O> {
-    /// Somebody wants to be told, perhaps.
+    /// Starts to tell each client that has asked.
     pub(crate) fn answer_askers(&self, part: Part) {
         while let Some(asker) = self.with(part, |world| world.host.next_asker()).flatten() {
             self.outside.start_telling(asker);
         }
     }
 
-    /// Tells everything. It takes as long as the other end takes to read it, and holds nobody else up.
+    /// Tells a client everything. It takes as long as the other end takes to read it, and holds no other thread up.
     pub fn tell(&self, to: OwnedFd) {
-        // Who has asked may be gone, or may not read: that is his affair. (SIGPIPE is blocked in this thread.)
+        // A client that is gone, or does not read, is its own affair. (SIGPIPE is blocked in this thread.)
         let _ = self.tell_all(UnixStream::from(to));
     }
 
@@ -60,7 +60,7 @@ impl<O: Outside> Sockets<O> {
     }
 }
 
-/// Of two threads' parts. Whichever the guardian has asked, what is told is the whole process's.
+/// Adds up what two threads' parts tell. Whichever part the guardian has asked, the whole process is told of.
 fn together(mut one: Running, other: Running) -> Running {
     if one.device.is_empty() {
         one.device = other.device;
@@ -116,7 +116,7 @@ impl World {
         links.enumerate().flat_map(places).collect()
     }
 
-    /// It may have ended since.
+    /// Returns what is told of a connection, which may have ended since.
     fn connection(&mut self, place: Place) -> Option<Connection> {
         let (link, now) = self.link(place).ok()?;
         let slot = link.slot(place.id);
@@ -126,11 +126,11 @@ impl World {
     }
 }
 
-/// What the program was called at its start: in a root directory without /proc, as nginx and others make theirs, nothing
-/// else is known than what the thread that answers is called.
+/// The program's name at its start: in a root directory without /proc, as nginx and others make theirs, only the name of
+/// the answering thread is known otherwise.
 static STARTED_AS: OnceLock<String> = OnceLock::new();
 
-/// The program's first thread begins.
+/// Remembers the name of the program's first thread, as that begins.
 pub(crate) fn remember_name() {
     if let Ok(name) = nix::sys::prctl::get_name() {
         STARTED_AS.get_or_init(|| name.to_string_lossy().into_owned());

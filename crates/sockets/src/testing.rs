@@ -1,4 +1,4 @@
-//! What tests have in the place of the guardian.
+//! A guardian for tests.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::collections::VecDeque;
@@ -18,11 +18,11 @@ use crate::host::{Attachment, Device, Host, Opened, Past, Reason};
 pub(crate) struct Mail {
     pub(crate) comes: VecDeque<(SocketAddr, OwnedFd)>,
     pub(crate) goes: Vec<(SocketAddr, RawFd)>,
-    /// What is there to be opened.
+    /// The devices that can be opened.
     pub(crate) devices: Vec<Device>,
-    /// Or who has them.
+    /// Or the instance that has them.
     pub(crate) attachment: Option<Attachment>,
-    /// At which ports who comes is the kernel's.
+    /// The ports at which what comes is the kernel's.
     pub(crate) kernels: VecDeque<SocketAddr>,
     /// The other end of a device.
     pub(crate) far: Option<memory::Port>,
@@ -30,7 +30,7 @@ pub(crate) struct Mail {
     pub(crate) entered: Vec<usize>,
 }
 
-/// One of 10.0.0.1.
+/// Returns a device with the address 10.0.0.1.
 pub(crate) fn device(driver: memory::Port) -> Device {
     Device {
         name: "eth0".into(),

@@ -1,5 +1,5 @@
-//! What wakes the keeper when nobody has made a turn for a while. Whoever makes turns moves it on, twice a period at the
-//! most: a call of the kernel's, where to wake a thread would cost the program much more.
+//! The timer that wakes the keeper when no turn was made for a while. A thread that makes turns moves it on, at most twice a
+//! period: a system call, where waking a thread would cost the program much more.
 
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,17 +11,17 @@ use uncork_high::Timer;
 
 use crate::errno;
 
-/// How long what is due may wait for somebody's turn.
+/// How long what is due may wait for a turn of the program.
 pub(crate) const PERIOD: Duration = Duration::from_millis(2);
-/// The same, where somebody has written more than may leave at once: the next ACKs come within a moment, and he may do
-/// something else by then.
+/// How long it may, if a thread has written more than may leave at once: the next ACKs come within a moment, and the thread
+/// may do something else by then.
 pub(crate) const SOON: Duration = Duration::from_micros(200);
-/// And not again before so long: who writes without end comes back to it by himself, and to set a timer that is soon due
-/// takes a virtual machine microseconds.
+/// The least time between two such: a thread that writes without end comes back to it by itself, and to set a timer that is
+/// soon due takes a virtual machine microseconds.
 pub(crate) const BETWEEN_SOON: Duration = Duration::from_millis(10);
-/// How often in a row. At the first look he may have been at it a moment ago, and be again in the next.
+/// How many such looks are made in a row: at the first the thread may have been at it a moment ago, and be again in the next.
 const LOOKS_SOON: u8 = 3;
-/// How often it is moved on at the most.
+/// The least time between two moves of the timer.
 pub(crate) const MOVES: Duration = Duration::from_millis(1);
 
 /// The keeper's timer.
@@ -30,7 +30,7 @@ pub(crate) struct Tick {
     timer: Timer,
     /// Whether the keeper waits for it.
     goes: AtomicBool,
-    /// How often the keeper, when it begins to wait for it, is to do so for a moment only.
+    /// How often the keeper is still to wait for a moment only, when it begins to wait for it.
     soon: AtomicU8,
 }
 
@@ -44,32 +44,32 @@ impl Tick {
         self.timer.as_raw_fd()
     }
 
-    /// A period from now on it will wake the keeper, and not before. False: the program has closed the descriptor.
+    /// Moves it on: it wakes the keeper a period from now, and not before. False: the program has closed the descriptor.
     pub(crate) fn move_on(&self) -> bool {
         self.timer.set(PERIOD).is_ok()
     }
 
-    /// It will wake the keeper earlier.
+    /// Brings it forward: it wakes the keeper earlier.
     pub(crate) fn bring_forward(&self) {
         self.soon.store(LOOKS_SOON, Relaxed);
         if self.goes() {
-            // If it cannot be, the keeper sees to that.
+            // If that fails, the keeper sees to it.
             let _ = self.timer.set(SOON);
         }
     }
 
-    /// It wakes the keeper now.
+    /// Makes it wake the keeper now.
     pub(crate) fn look_now(&self) {
-        // If it cannot be, the keeper sees to that.
+        // If that fails, the keeper sees to it.
         let _ = self.timer.set(Duration::from_nanos(1));
     }
 
-    /// The keeper, when it begins to wait for it, does so for a moment only.
+    /// Makes the keeper wait for a moment only, when it begins to wait for it next.
     pub(crate) fn look_soon(&self) {
         self.soon.store(1, Relaxed);
     }
 
-    /// The keeper begins to wait for it.
+    /// Sets it, as the keeper begins to wait for it.
     pub(crate) fn begin(&self) -> bool {
         let left = self.soon.load(Relaxed);
         self.soon.store(left.saturating_sub(1), Relaxed);
@@ -77,7 +77,7 @@ impl Tick {
         self.timer.set(time).is_ok()
     }
 
-    /// The keeper sleeps on something else while this is off.
+    /// Sets whether the keeper waits for it, or sleeps on something else.
     pub(crate) fn set_going(&self, goes: bool) {
         self.goes.store(goes, Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Octets in and out: send(2), recv(2) and their kin.
+//! Octets out and in: send(2), recv(2) and their kin.
 
 use std::cell::Cell;
 use std::io::{IoSlice, IoSliceMut};
@@ -18,13 +18,13 @@ use crate::waiting::Wait;
 use crate::world::World;
 use crate::{Sockets, connection, errno, has_given};
 
-/// In how many turns what is written leaves, at the most, before others may have theirs.
+/// In how many turns at most a write leaves before other threads may have theirs.
 const TURNS_A_WRITE: usize = 4;
 
-/// More than a SYN has room for.
+/// More octets than a SYN has room for.
 const MOST_SYN_BYTES: usize = 64 << 10;
 
-/// What became of one try; none if the socket is not ready for it.
+/// The result of one try; none if the socket is not ready for it.
 type Attempt = Option<Result<(), Errno>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,10 +39,10 @@ struct Course {
     slot: Slot,
     place: Place,
     waits: bool,
-    /// Nagle's algorithm may hold back what is written.
+    /// Whether Nagle's algorithm may hold back what is written.
     may_delay: bool,
     limit: Option<Duration>,
-    /// SO_RCVLOWAT: how many octets one who waits waits for.
+    /// SO_RCVLOWAT: for how many octets a call waits, if it waits.
     low_water_bytes: usize,
 }
 
@@ -53,7 +53,7 @@ pub const SENT_FLAGS: i32 = libc::MSG_DONTWAIT
     | libc::MSG_EOR
     | libc::MSG_DONTROUTE
     | libc::MSG_CONFIRM
-    // The octets are copied, as the kernel does where it cannot do without.
+    // The octets are copied, as the kernel does where it has to.
     | libc::MSG_ZEROCOPY;
 
 impl<O: Outside> Sockets<O> {
@@ -69,12 +69,12 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
-    /// send(2) of these, one behind the other. Gives how much was taken, which is all of it if the socket
+    /// Does send(2) of these, one after the other. Returns how much was taken, which is all of it if the socket
     /// waits and nothing fails.
     ///
     /// # Errors
     ///
-    /// As the call has them; who gets EPIPE without MSG_NOSIGNAL is due a SIGPIPE.
+    /// As the call has them; a caller that gets EPIPE without MSG_NOSIGNAL is due a SIGPIPE.
     pub fn send(&self, fd: RawFd, pieces: &[IoSlice<'_>], flags: i32) -> Result<usize, Errno> {
         if flags & !SENT_FLAGS != 0 {
             self.may_send_with(fd, flags)?;
@@ -106,7 +106,7 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
-    /// Who has waited to write has given up.
+    /// Notes that a thread that has waited to write has given up.
     #[cold]
     pub(crate) fn forget_writer(&self, fd: RawFd) {
         let _ = self.call(fd, |world| {
@@ -116,7 +116,7 @@ impl<O: Outside> Sockets<O> {
         });
     }
 
-    /// With flags that are not those of every day.
+    /// Checks flags that are not among [`SENT_FLAGS`].
     #[cold]
     fn may_send_with(&self, fd: RawFd, flags: i32) -> Result<(), Errno> {
         match flags & !SENT_FLAGS {
@@ -125,7 +125,7 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
-    /// So many octets have left with the SYN; the others follow when there is a connection.
+    /// Sends the octets that did not leave with the SYN, when there is a connection.
     #[cold]
     fn send_behind_syn(
         &self,
@@ -177,11 +177,11 @@ impl<O: Outside> Sockets<O> {
                 return Ok((course, first));
             }
             match (course.waits, tries) {
-                // What it has said is what the other end waits for: it leaves before anything else is done.
+                // The peer waits for what the program has said: it leaves before anything else is done.
                 (true, true) => world.begin_trying(),
-                // The turn is made where it falls asleep.
+                // The turn is made where the thread falls asleep.
                 (true, false) => return Ok((course, None)),
-                // What has come or gone meanwhile.
+                // For what has come or gone meanwhile.
                 (false, _) => world.turn_if_due(),
             }
             Ok((course, attempt(world, course)))
@@ -197,7 +197,7 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
-    /// recv(2) into these, one behind the other. Zero is the peer's end.
+    /// Does recv(2) into these, one after the other. Zero is the peer's end.
     ///
     /// # Errors
     ///
@@ -209,7 +209,7 @@ impl<O: Outside> Sockets<O> {
         flags: i32,
     ) -> Result<usize, Errno> {
         if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
-            // Nothing of that kind ever comes.
+            // The stack has nothing of that kind.
             let oob = flags & libc::MSG_OOB != 0;
             return Err(if oob { Errno::EINVAL } else { Errno::EAGAIN });
         }
@@ -227,7 +227,7 @@ impl<O: Outside> Sockets<O> {
                 Ok(end) => (end || received >= wanted).then_some(Ok(())),
             }
         });
-        // There is room again, which the other end is told.
+        // There is room again, which the peer is told.
         has_given(self.at(fd));
         match done {
             Err(error) if received == 0 => Err(error),
@@ -236,23 +236,23 @@ impl<O: Outside> Sockets<O> {
     }
 }
 
-/// A SYN has left that had waited for data. The kernel says it to nobody who writes.
+/// A SYN that had waited for data has left. The kernel returns this to no caller that writes.
 const LAUNCHED: Errno = Errno::EINPROGRESS;
 
-/// Whether anything may come behind what is there: who looks does not read as far as the end.
+/// Returns whether anything may come after what is there: a peek does not read as far as the end.
 fn comes_more(stack: &dyn Tcp, place: Place) -> bool {
     use State::{CloseWait, Closed, Closing, LastAck, TimeWait};
     let state = stack.state(place.id).unwrap_or(Closed);
     !matches!(state, CloseWait | Closing | LastAck | TimeWait | Closed)
 }
 
-/// What a socket without a connection says to who writes (tcp_sendmsg).
+/// Returns what a socket without a connection says to a caller that writes (tcp_sendmsg).
 fn not_open(error: Errno) -> Errno {
     if error == Errno::ENOTCONN { Errno::EPIPE } else { error }
 }
 
 impl World {
-    /// Octets that the socket would take now; of one who waits, any number.
+    /// Returns how many octets the socket would take now; any number, if it waits.
     pub(crate) fn room(&mut self, fd: RawFd) -> Result<usize, Errno> {
         let course = self.course(fd, 0, Way::Out)?;
         if course.waits {
@@ -262,7 +262,7 @@ impl World {
         Ok(link.stack().sendable_bytes(now, course.place.id) as usize)
     }
 
-    /// A write waits for a connection that is being opened, or does not any more.
+    /// Notes whether a write waits for a connection that is being opened.
     pub(crate) fn note_writer(&mut self, place: Place, waits: bool) {
         let Ok((link, now)) = self.link(place) else { return };
         if link.stack().state(place.id) == Some(State::SynSent) {
@@ -284,7 +284,7 @@ impl World {
         Ok(Course { slot, place, waits, may_delay, limit, low_water_bytes })
     }
 
-    /// Gives the stack what is left of `pieces` behind the first `sent` octets. `Ok`: all was taken.
+    /// Gives the stack what is left of `pieces` after the first `sent` octets. `Ok`: all was taken.
     fn send(
         &mut self,
         place: Place,
@@ -312,14 +312,14 @@ impl World {
             if flags & libc::MSG_EOR != 0 && result.is_ok() {
                 self.link_as_turned(place)?.0.stack().end_record(place.id);
             }
-            // Who was given nothing has nothing to send, and who waits for room would look again and again.
+            // If nothing was taken there is nothing to send, and a caller that waits for room would look again and again.
             let given = *sent - before;
             if given == 0 || !self.given.add(place, given) {
                 return result;
             }
             let goes_on = result == Err(Errno::EAGAIN);
             if goes_on && turns >= TURNS_A_WRITE {
-                // It leaves before who waits sleeps.
+                // It leaves before a caller that waits falls asleep.
                 return result;
             }
             self.turn_between();
@@ -327,12 +327,12 @@ impl World {
             if !goes_on {
                 return result;
             }
-            // The turn may have made room: nobody would be told who does not sleep yet.
+            // The turn may have made room: a thread that does not sleep yet would not be told.
         }
         Ok(())
     }
 
-    /// Gives the stack as much of that as it takes now.
+    /// Gives the stack as much of `pieces` as it takes now.
     fn give(
         &mut self,
         place: Place,
@@ -340,11 +340,11 @@ impl World {
         sent: &mut usize,
         more: bool,
     ) -> Result<(), Errno> {
-        // When it leaves the clock is read: what is only given needs no time of its own.
+        // The clock is read when it leaves: what is only given needs no time of its own.
         let (link, now) = self.link_as_turned(place)?;
-        // Behind it come empty ones, or none: it is the end of the write.
+        // After this piece come empty ones, or none: it is the end of the write.
         let Some(last) = pieces.iter().rposition(|piece| !piece.is_empty()) else {
-            // Of a connection that has failed even that says so.
+            // On a connection that has failed even that returns the error.
             link.stack().send(now, place.id, &[], more).map_err(errno::of_send)?;
             return Ok(());
         };
@@ -357,7 +357,7 @@ impl World {
             behind = 0;
             let taken = match link.stack().send(now, place.id, rest, more || at < last) {
                 Err(SendError::Failed(error)) if *sent > 0 => {
-                    // What was taken is told now, and that at the next call.
+                    // What was taken is told now, and the error at the next call.
                     link.stack().put_back_error(place.id, error);
                     return Err(errno::of_send(error.into()));
                 }
@@ -371,14 +371,14 @@ impl World {
         Ok(())
     }
 
-    /// What was written may be a part of a message.
+    /// Notes that what was written may be a part of a message.
     fn note_draft(&mut self, place: Place) {
         if let Some(whole) = self.drafts.note(place) {
             self.complete(whole);
         }
     }
 
-    /// Gives the SYN as much as it has room for, be it nothing, and lets it go.
+    /// Gives the SYN as much as it has room for, possibly nothing, and lets it go.
     #[cold]
     fn send_with_syn(
         &mut self,
@@ -386,7 +386,7 @@ impl World {
         pieces: &[IoSlice<'_>],
         sent: &mut usize,
     ) -> Result<(), Errno> {
-        // All at once: the first octets let it go.
+        // All at once: the first octets let the SYN go.
         let all = pieces.iter().flat_map(|piece| piece.iter().copied());
         let bytes: Vec<u8> = all.take(MOST_SYN_BYTES).collect();
         let (link, now) = self.link(place)?;
@@ -396,7 +396,7 @@ impl World {
         Err(LAUNCHED)
     }
 
-    /// Takes what has come into `pieces` behind the first `received` octets; whether that is the end.
+    /// Takes what has come into `pieces` after the first `received` octets; returns whether that is the end.
     fn receive(
         &mut self,
         place: Place,
@@ -406,13 +406,13 @@ impl World {
     ) -> Result<bool, Errno> {
         let (link, turned) = self.link_as_turned(place)?;
         let look = flags & libc::MSG_PEEK != 0;
-        // A look begins at the first octet each time.
+        // A peek begins at the first octet each time.
         let mut behind = if look { 0 } else { *received };
         if look {
             *received = 0;
         }
         if pieces.iter().all(|piece| piece.is_empty()) {
-            // Who wants nothing waits for something all the same (tcp_recvmsg).
+            // A caller that wants nothing waits for something all the same (tcp_recvmsg).
             let there = link.stack().peek(turned, place.id, &mut [0]);
             return there.map(|there| there == 0).map_err(errno::of_recv);
         }
@@ -442,7 +442,7 @@ impl World {
                     }
                 }
                 Err(RecvError::WouldBlock) if *received > 0 => return Ok(false),
-                // What was taken is told now, and that at the next call: nothing more is waited for (tcp_recvmsg).
+                // What was taken is told now, and the error at the next call: nothing more is waited for (tcp_recvmsg).
                 Err(RecvError::Failed(error)) if *received > 0 => {
                     stack.put_back_error(place.id, error);
                     return Ok(true);
@@ -453,7 +453,7 @@ impl World {
         Ok(false)
     }
 
-    /// A look into several pieces, which the stack only has for one.
+    /// Peeks into several pieces, where the stack only does into one.
     fn look(
         &mut self,
         place: Place,

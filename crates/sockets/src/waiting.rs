@@ -1,4 +1,4 @@
-//! Waiting: for a socket, for a set, for anything of a list; with the kernel's descriptors beside the
+//! Waiting: for a socket, for an epoll set, for any of a list; with the kernel's descriptors beside the
 //! stack's.
 
 use std::cell::Cell;
@@ -19,32 +19,32 @@ use crate::{HAS_GIVEN, KeptErrno, Sockets, Whole};
 #[derive(Debug)]
 pub(crate) struct Wait<'a> {
     pub(crate) waits_for: For,
-    /// Where these are; of a set that is known elsewhere.
+    /// The parts where these are; those of a set are kept with the set.
     pub(crate) parts: Parts,
-    /// Whether their connections may become the kernel's as it begins: nothing is half done.
+    /// Whether connections may become the kernel's as the wait begins: nothing is half done.
     pub(crate) may_leave: bool,
-    /// None for ever.
+    /// The time limit; none for ever.
     pub(crate) limit: Option<Duration>,
-    /// Signals that are blocked meanwhile, as the program says.
+    /// The signals that are blocked during the wait, as the program says.
     pub(crate) mask: Option<&'a libc::sigset_t>,
-    /// Descriptors of the kernel's that end the wait, too, when the next attempt is made.
+    /// The kernel's descriptors that end the wait, too, when the next attempt is made.
     pub(crate) kernel: &'a mut [libc::pollfd],
-    /// Whether a signal whose handler was installed with SA_RESTART leaves it waiting. A transfer that has moved something
-    /// ends by any, as it has something to tell (signal(7)).
+    /// Whether the wait goes on after a signal whose handler was installed with SA_RESTART. Any handler ends a transfer that
+    /// has moved something, as it has something to return (signal(7)).
     pub(crate) restarts: &'a Cell<bool>,
 }
 
-/// Whether an attempt has to ask the kernel what its descriptors have, by a system call.
+/// Whether an attempt has to ask the kernel by a system call what its descriptors have ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kernel {
-    /// Nobody else does.
+    /// It asks: nobody else does.
     Ask,
-    /// If the stack's have nothing, the sleep behind the attempt tells, or the next attempts do.
+    /// It does not: if the stack has nothing, the sleep after the attempt tells, or a later attempt asks.
     Leave,
 }
 
-/// What an attempt is told. Where a wait concerns several parts it has one look at each; what it finds before the last it
-/// keeps until then.
+/// What an attempt is told. A wait for several parts makes one look at each; what the attempt finds before the last look
+/// it keeps until then.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Look {
     pub(crate) kernel: Kernel,
@@ -52,37 +52,37 @@ pub(crate) struct Look {
     pub(crate) is_last: bool,
 }
 
-/// Tries, and gives what it has found.
+/// Looks for what is waited for, and returns it if it is there.
 type Attempt<'a, T> = dyn FnMut(&mut World, Look) -> Option<T> + 'a;
 
 thread_local! {
-    /// Looks that this thread has had at several parts: each begins with another one, or the first would be all that is
-    /// heard of when it is busy.
+    /// Looks that this thread has made at several parts: each begins with another part, or only the first would be heard
+    /// of while it is busy.
     static ROUNDS: Cell<u8> = const { Cell::new(0) };
-    /// What this thread waits for of the kernel's is there, and another process takes it at the moment, or has been suspended in
-    /// the middle of that.
+    /// A kernel descriptor has what this thread waits for, but another process is taking it, or was suspended in the
+    /// middle of that.
     static STANDS_BACK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The calling thread is not to look for the kernel's again at once.
+/// Keeps the calling thread from looking at the kernel's descriptors again at once.
 pub(crate) fn stand_back() {
     STANDS_BACK.set(true);
 }
 
-/// Glances of one who tries before he sleeps, of which one asks the kernel.
+/// Of so many glances of a thread that tries before it sleeps, one asks the kernel.
 const GLANCES_A_QUESTION: u32 = 8;
 
-/// What is waited for of a descriptor that only wakes.
+/// Returns the poll(2) entry of a descriptor that only wakes.
 pub(crate) fn readable(fd: RawFd) -> libc::pollfd {
     libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
 }
 
-/// A thread is among the sleepers while this lives.
+/// The guard of a thread's sleep, dropped when the thread wakes or is cancelled.
 struct Asleep<'a, O: Outside> {
     sockets: &'a Sockets<O>,
     parts: Parts,
     bell: &'a Bell,
-    /// It looks again behind this; one that is cancelled does not.
+    /// Whether the thread looks again after this; one that is cancelled does not.
     comes_back: bool,
 }
 
@@ -90,19 +90,19 @@ impl<O: Outside> Drop for Asleep<'_, O> {
     fn drop(&mut self) {
         self.sockets.outside.wake_by(None);
         if self.comes_back {
-            // It is taken from among the sleepers when it looks.
+            // The next look removes it from the sleepers.
             self.parts.iter().for_each(|part| self.bell.wakes(part));
         } else {
             self.sockets.leave_asleep(self.parts, self.bell);
         }
         for part in self.parts.iter() {
-            // It was perhaps the last that made turns.
+            // It was possibly the last thread that made turns.
             self.sockets.keeper_must_look(part);
         }
     }
 }
 
-/// The thread has other signals blocked than it had before while this lives.
+/// The guard of a changed signal mask: restores the former one when dropped.
 struct Masked<'a, O: Outside> {
     sockets: &'a Sockets<O>,
     before: libc::sigset_t,
@@ -114,13 +114,13 @@ impl<O: Outside> Drop for Masked<'_, O> {
     }
 }
 
-/// Attempts in a row that have given the stack something to send, or made room for more to come: that leaves in another turn
-/// before the sleep; behind so many the thread takes a breath.
+/// Attempts in a row that have given the stack something to send, or made room for more to come: another turn sends that
+/// before the thread sleeps; after so many the thread takes a breath.
 const HURRIES: u32 = 256;
-/// How long is slept behind so many, at the most: what the last has given leaves behind that.
+/// How long it then sleeps at most: what the last attempt has given leaves after that.
 const BREATH: Duration = Duration::from_millis(1);
 
-/// How long may be slept at most, behind so many.
+/// Returns how long the thread may sleep at most after so many of them.
 fn hurry(hurried: &mut u32) -> Option<Duration> {
     match *hurried {
         0 => None,
@@ -132,7 +132,7 @@ fn hurry(hurried: &mut u32) -> Option<Duration> {
     }
 }
 
-/// All that wakes a sleeper: what he waits for of the kernel's, unless he stands back, his bell, and the rest.
+/// Lists all that wakes a sleeper: the kernel's descriptors, unless it stands back from them, its bell, and the rest.
 fn lay_out(fds: &mut Vec<libc::pollfd>, kernel: &[libc::pollfd], bell: &Bell, rest: &Rest) {
     fds.clear();
     fds.extend_from_slice(kernel);
@@ -145,7 +145,7 @@ fn lay_out(fds: &mut Vec<libc::pollfd>, kernel: &[libc::pollfd], bell: &Bell, re
 }
 
 impl<O: Outside> Sockets<O> {
-    /// Calls `attempt` behind each turn until it gives something. `Ok(None)`: time ran out.
+    /// Calls `attempt` after each turn until it returns something. `Ok(None)`: time ran out.
     pub(crate) fn wait<T>(
         &self,
         mut wait: Wait<'_>,
@@ -157,7 +157,7 @@ impl<O: Outside> Sockets<O> {
             return self.wait_masked(mask, wait, attempt);
         }
         let parts = self.parts_waited_for(&wait);
-        // The turns are made here.
+        // The turns of the parts that are waited for are made below.
         let elsewhere = HAS_GIVEN.replace(Parts::NONE).without(parts);
         if !elsewhere.is_empty() {
             HAS_GIVEN.set(elsewhere);
@@ -165,7 +165,7 @@ impl<O: Outside> Sockets<O> {
         }
         let looks_only = wait.limit == Some(Duration::ZERO);
         let tries = self.outside.tries();
-        // Who does not try for a while looks once, where he falls asleep; who can have no bell looks all the same.
+        // A thread that does not try for a while looks once, where it falls asleep; one that can have no bell looks all the same.
         if !looks_only
             && !tries
             && let Ok(bell) = bell::mine(self.process())
@@ -192,7 +192,7 @@ impl<O: Outside> Sockets<O> {
             let asks = glances.is_multiple_of(GLANCES_A_QUESTION);
             look(World::glance, if asks { Kernel::Ask } else { Kernel::Leave })
         };
-        // Behind the first look, which has sent what the other end waits for.
+        // After the first look, which has sent what the other end waits for.
         let begun = Instant::now();
         let bell = bell::mine(self.process())?;
         match self.outside.try_for_a_while(wait.limit, &mut glance) {
@@ -206,8 +206,8 @@ impl<O: Outside> Sockets<O> {
         slept
     }
 
-    /// The same with these signals blocked meanwhile. Those that are let in come when there is nothing to be found, and
-    /// end it; those that are kept out come when it is over.
+    /// Waits with these signals blocked meanwhile. Pending ones that the mask lets in are handled when nothing was found, and
+    /// end the wait; those that it blocks are handled when the wait is over.
     fn wait_masked<T>(
         &self,
         mask: &libc::sigset_t,
@@ -228,7 +228,7 @@ impl<O: Outside> Sockets<O> {
         self.wait(wait, attempt)
     }
 
-    /// Those of a set become more while somebody waits there.
+    /// Returns the parts that a wait concerns: those of a set become more while a thread waits there.
     fn parts_waited_for(&self, wait: &Wait<'_>) -> Parts {
         match wait.waits_for {
             For::Set(set) => self.wait_there(set).or(wait.parts),
@@ -236,7 +236,7 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
-    /// One look at each of these parts; the kernel is asked in the last.
+    /// Makes one look at each of these parts; the kernel is asked in the last.
     fn look<T>(&self, parts: Parts, kernel: Kernel, attempt: &mut Attempt<'_, T>) -> Option<T> {
         let round = if parts.is_one() { 0 } else { ROUNDS.replace(ROUNDS.get().wrapping_add(1)) };
         let mut is_first = true;
@@ -252,21 +252,21 @@ impl<O: Outside> Sockets<O> {
         None
     }
 
-    /// A thread sleeps no more.
+    /// Removes a thread that sleeps no more from the sleepers.
     fn woken(&self, parts: Parts, bell: &Bell) {
         for part in parts.iter() {
             self.with(part, |world| world.woken(bell));
         }
     }
 
-    /// The same, and it goes on with something else.
+    /// Removes a thread that goes on with something else from the sleepers, and passes its watch on.
     fn leave(&self, parts: Parts, bell: &Bell) {
         for part in parts.iter() {
             self.with(part, |world| world.goes_on(bell));
         }
     }
 
-    /// The same, and it does not look at what has woken it, which has woken nobody else: another one does.
+    /// Removes a thread that does not look at what has woken it, and it alone, from the sleepers: another watcher looks.
     fn leave_asleep(&self, parts: Parts, bell: &Bell) {
         for part in parts.iter() {
             self.with(part, |world| {
@@ -276,12 +276,12 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
-    /// Whether a signal ends it.
+    /// Returns whether a signal ends the wait.
     fn is_ended(&self, wait: &Wait<'_>) -> bool {
         !wait.restarts.get() || self.outside.ends_calls(wait.limit.is_some())
     }
 
-    /// What the kernel's have shows when it is slept on them, unless that has shown it already, or will not come.
+    /// Returns whether the attempt asks the kernel: the sleep does, unless it has done so already, or will not come.
     fn kernels_asked(&self, wait: &Wait<'_>, left: Option<Duration>) -> Kernel {
         let asks = left == Some(Duration::ZERO)
             || wait.kernel.iter().any(|one| one.revents != 0)
@@ -289,6 +289,18 @@ impl<O: Outside> Sockets<O> {
         if asks { Kernel::Ask } else { Kernel::Leave }
     }
 
+    /// Sleeps until `attempt` finds something. Each round of the protocol:
+    ///
+    /// 1. Look: under the lock of each part, make a turn and call `attempt`. If it finds something, delist and return.
+    /// 2. Enlist under the same lock: enter the thread among the sleepers, as a watcher of the devices or to be woken by its
+    ///    bell alone. No turn comes in between, so no wake-up is lost. If time is up, or a signal ends the wait, delist and
+    ///    return; if the set concerns more parts by now, delist and look again.
+    /// 3. ppoll(2), or the thread's eye, without a lock: on the kernel's descriptors, the bell, and what a watcher watches. A
+    ///    signal handler that has run by then cancels the sleep; one that runs between that check and the sleep rings the bell.
+    /// 4. Delist: silence the bell if it was rung, and mark the thread awake; the next look removes its entry. A thread that is
+    ///    interrupted or cancelled removes it at once, and wakes another watcher. The keeper looks: possibly nobody makes turns.
+    /// 5. Deal with the wake-ups: an instance's bell, neighbours, the host, children's requests. Frames need nothing here: the
+    ///    next look makes the turn. A signal ends the wait at once, or after that look if a descriptor has woken the thread too.
     fn sleep<T>(
         &self,
         wait: Wait<'_>,
@@ -298,7 +310,7 @@ impl<O: Outside> Sockets<O> {
     ) -> Result<Option<T>, Errno> {
         let bell = &bell;
         STANDS_BACK.set(false);
-        // One that is too long to be told lasts for ever.
+        // A limit that is too long to be expressed lasts for ever.
         let until = wait.limit.and_then(|limit| Instant::now().checked_add(limit));
         let kernel = wait.kernel.len();
         let (mut once_more, mut hurried, mut is_ended) = (false, 0, false);
@@ -308,7 +320,7 @@ impl<O: Outside> Sockets<O> {
             let kernels = self.kernels_asked(&wait, left);
             let parts = self.parts_waited_for(&wait);
             let (mut rest, mut is_there) = (Rest::default(), false);
-            // Between the attempt and the entry among the sleepers nobody else may have a turn.
+            // No other thread may have a turn between the attempt and the entry among the sleepers.
             let found = self.look(parts, kernels, &mut |world, look| {
                 is_there = true;
                 self.comes_to_wait(world, &wait, std::mem::take(&mut begins));
@@ -344,17 +356,17 @@ impl<O: Outside> Sockets<O> {
                 self.outside.start_telling(asker);
             }
             if self.parts_waited_for(&wait) != parts {
-                // Whoever has entered something of another part could not know of this sleep.
+                // The thread that has entered something of another part could not know of this sleep.
                 self.woken(parts, bell);
                 continue;
             }
             rest.stand_back(STANDS_BACK.take());
             lay_out(&mut fds, wait.kernel, bell, &rest);
             let limit = [left, rest.limit, hurry(&mut hurried)].into_iter().flatten().min();
-            // A thread may be cancelled in there.
+            // The thread may be cancelled in there.
             let mut asleep = Asleep { sockets: self, parts, bell, comes_back: false };
             self.outside.wake_by(Some(bell.as_raw_fd()));
-            // A handler that has run until now, or runs until the thread sleeps, is one that interrupts.
+            // A handler that has run by now, or runs before the thread sleeps, interrupts.
             let woken = if self.outside.was_interrupted() {
                 Err(Errno::EINTR)
             } else {
@@ -375,11 +387,11 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
-    /// Whether a signal ends the wait of a thread that is awake again. What has woken it as well is looked at first: of what the kernel
-    /// has for one of many nobody else was told.
+    /// Returns whether a signal ends the wait of a thread that is awake again. Whatever else has woken it is looked at first: for
+    /// what the kernel gives one of many sleepers, no other was woken.
     fn is_ended_by(&self, wait: &Wait<'_>, woken: Result<usize, Errno>) -> Result<bool, Errno> {
         let interrupted = self.outside.was_interrupted();
-        // Or by a signal whose handler is none of ours.
+        // Or by a signal whose handler is not one that the library knows of.
         let ends = (interrupted || woken == Err(Errno::EINTR)) && self.is_ended(wait);
         match woken {
             Ok(_) if ends => return Ok(true),
@@ -392,7 +404,7 @@ impl<O: Outside> Sockets<O> {
     }
 
     /// Sleeps on these, by the thread's eye if that sees them: the first are the program's, which may be the set that is waited
-    /// for; then comes the bell, and the rest.
+    /// for; then come the bell and the rest.
     fn watch(
         &self,
         bell: &Bell,
@@ -407,7 +419,7 @@ impl<O: Outside> Sockets<O> {
         let own = rest.all().map(|(fd, wakes)| (fd, What::Own(wakes)));
         let wanted = kernel.chain([(bell.as_raw_fd(), What::Bell)]).chain(own);
         let enter = |set, (fd, what), number| {
-            // Of those who watch a device, or have a listener, in this process or another, one is enough.
+            // Of the threads that watch a device, or have a listener, in this process or another, waking one is enough.
             let one_of_many = matches!(
                 what,
                 What::Own(Wakes::Device(_) | Wakes::Instance(_)) | What::Listener(_)
@@ -425,7 +437,7 @@ impl<O: Outside> Sockets<O> {
                 for event in &events[..count.min(eye::MOST)] {
                     let (number, events) = (event.u64, event.events);
                     let one = usize::try_from(number).ok().and_then(|at| fds.get_mut(at));
-                    // The same bits as poll(2) has.
+                    // epoll_wait(2) has poll(2)'s bits.
                     if let (Some(one), Ok(events)) = (one, i16::try_from(events)) {
                         one.revents = events;
                     }
@@ -433,7 +445,7 @@ impl<O: Outside> Sockets<O> {
                 woken
             }
             Err(Errno::EINTR) => woken,
-            // An old kernel, or a program that closes what is not its own.
+            // An old kernel, or a program that closes descriptors that are not its own.
             Err(why) => {
                 bell.eye.be_blind(why);
                 self.outside.poll(fds, limit)
@@ -441,7 +453,7 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
-    /// Does what is to be done for what has woken somebody, but for the turns.
+    /// Does what the descriptors that have woken the thread ask for, except for the turns.
     fn deal_with(&self, parts: Parts, rest: &Rest, fds: &[libc::pollfd]) {
         for ((_, wakes), one) in rest.all().zip(fds) {
             if one.revents == 0 {

@@ -1,4 +1,4 @@
-//! What is between the stack and the kernel beside frames: where packets to an address go, and which
+//! What passes between the stack and the kernel beside frames: where packets to an address go, and which
 //! connections the stack has.
 
 use std::net::IpAddr;
@@ -18,8 +18,8 @@ impl World {
         self.ways.as_mut()
     }
 
-    /// The link of this number ([`Link::number`]): where devices were put away before, another one than its place among those that
-    /// there are.
+    /// Returns the link of this number ([`Link::number`]), which is not its place among the present links where devices were put
+    /// away before.
     fn numbered(&mut self, number: usize) -> Option<&mut Link> {
         self.links().iter_mut().find(|link| link.number() == number)
     }
@@ -28,20 +28,20 @@ impl World {
     pub(crate) fn ask_way(&mut self, link: usize, remote: IpAddr) {
         let question = self.numbered(link).and_then(|link| link.question(remote));
         if let (Some(question), Some(ways)) = (question, self.ways()) {
-            // Without an answer the stack asks again, until whoever waits for it has lost his patience.
+            // Without an answer the stack asks again, until the caller that waits for it gives up.
             let _ = ways.ask(question);
         }
         self.hear_ways();
     }
 
-    /// Looks on where routes have changed, and not all that go by them were looked at in one go.
+    /// Looks further where routes have changed, and not all that go by them were looked at in one go.
     pub(crate) fn review_ways(&mut self) {
         if self.ways.as_ref().is_some_and(Neighbours::has_more) {
             self.hear_ways();
         }
     }
 
-    /// Passes the kernel's answers on, and what has changed of them.
+    /// Passes the kernel's answers, and what has changed of them, on to the stacks.
     pub(crate) fn hear_ways(&mut self) {
         let Some(ways) = &mut self.ways else { return };
         let mut answers = Vec::new();
@@ -67,7 +67,7 @@ impl World {
         }
     }
 
-    /// What the privileged half has to know when this process dies.
+    /// Keeps the list that the privileged half needs when this process dies.
     pub(crate) fn keep_list(&mut self, link: usize, change: Change) {
         let (place, entry) = match change {
             Change::Came { place, local, remote } => {
@@ -79,7 +79,7 @@ impl World {
                 let entry = self.numbered(link).and_then(|link| link.entry(place));
                 let Some(Entry { local, remote, at }) = entry else { return };
                 let (ends, at) = ((*local, *remote), at.take());
-                // Nobody has to be told of a death any more.
+                // No peer has to be told of this process's death any more.
                 if let Some(at) = at {
                     self.host.leave(at);
                 }
@@ -95,7 +95,7 @@ impl World {
         self.stands_there(link, place, entry);
     }
 
-    /// From now on a connection stands at this place, or none any more.
+    /// Enters the connection that stands at this place from now on, or that none does any more.
     pub(crate) fn stands_there(&mut self, link: usize, place: u32, entry: Option<Entry>) {
         let Some(link) = self.numbered(link) else { return };
         let Some(Entry { local, remote, at }) = link.enter(place, entry) else { return };

@@ -1,5 +1,5 @@
-//! All that this process has on the stack, or one of its threads (`parts`), behind one lock: devices, descriptors, sets,
-//! who sleeps.
+//! The world: all that this process, or one of its threads (`parts`), has on the stack, under one lock: devices,
+//! descriptors, epoll sets, sleepers.
 
 mod turning;
 
@@ -35,52 +35,52 @@ use crate::sleepers::{For, Sleepers};
 use crate::table::{Kind, Place, Slot, Socket, Table};
 use crate::tick::Tick;
 
-/// How long who stands back does without what he waits for of the kernel's.
+/// How long a thread that stands back does not look at the kernel's descriptors that it waits for.
 const STAND_BACK: Duration = Duration::from_micros(100);
 
-/// What a thread needs to sleep.
+/// What a thread sleeps on, and for how long.
 #[derive(Debug, Default)]
 pub(crate) struct Rest {
-    /// How many parts it sleeps on.
+    /// The number of parts that it sleeps in.
     pub(crate) places: usize,
-    /// The descriptor of the program's that wakes it, if that is one, as its eye knows it.
+    /// The program's descriptor that wakes it, if that is a single one, as its eye knows it.
     pub(crate) programs: Option<What>,
-    /// It does not look at that for a moment.
+    /// Whether it does not look at that for a moment.
     pub(crate) stands_back: bool,
-    /// What wakes it.
+    /// The descriptors of ours that wake it.
     fds: Vec<(RawFd, Wakes)>,
-    /// Somebody wants to be told what the stack does ([`crate::Outside::start_telling`]).
+    /// A client that wants to be told what the stack does ([`crate::Outside::start_telling`]).
     pub(crate) asker: Option<OwnedFd>,
     /// How long it may sleep at most.
     pub(crate) limit: Option<Duration>,
 }
 
-/// What is to be done when a descriptor has woken somebody.
+/// What is to be done when a descriptor has woken a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wakes {
-    /// A turn: of the link of this number, which none has had before.
+    /// A turn of the link of this number, which no other link has had.
     Device(usize),
-    /// The same, and the instance has rung for it: [`World::was_rung`].
+    /// A turn of the link of this number, as the instance has rung: [`World::was_rung`].
     Instance(usize),
     /// The kernel has news of neighbours: [`World::hear_ways`].
     Ways,
-    /// The privileged half is gone, perhaps: [`World::look_at_host`]. How often it has been.
+    /// The privileged half is possibly gone: [`World::look_at_host`]. The number is how often it has been.
     Host(u32),
     /// A child asks for a connection: [`crate::Sockets::answer_children`].
     Requests,
 }
 
-/// Descriptors that wake a sleeper, and how long he may sleep at the most.
+/// Descriptors that wake a sleeper, and how long it may sleep at most.
 type WhatWakes = (Vec<(RawFd, Wakes)>, Option<Duration>);
 
 impl Rest {
-    /// By these as well.
+    /// Adds these, and their limit.
     pub(crate) fn add(&mut self, (fds, limit): WhatWakes) {
         self.fds.extend(fds);
         self.limit = [self.limit, limit].into_iter().flatten().min();
     }
 
-    /// It does without the kernel's for a moment, if it is to.
+    /// Leaves out the kernel's descriptors for a moment, if it is to.
     pub(crate) fn stand_back(&mut self, is_to: bool) {
         if is_to {
             (self.stands_back, self.programs) = (true, None);
@@ -88,72 +88,72 @@ impl Rest {
         }
     }
 
-    /// All that wakes it.
+    /// Returns all descriptors of ours that wake it.
     pub(crate) fn all(&self) -> impl Iterator<Item = (RawFd, Wakes)> + Clone {
         self.fds.iter().copied()
     }
 }
 
-/// Everything.
+/// The state of a part.
 pub(crate) struct World {
     pub(crate) host: Box<dyn Host>,
-    /// The devices; none before the first is needed, or why there are none.
+    /// The devices, or why there are none; `None` before the first is needed.
     links: Option<Result<Vec<Link>, Reason>>,
     pub(crate) table: Table,
     pub(crate) sets: Sets,
     pub(crate) sleepers: Sleepers,
-    /// What the kernel knows of the way to an address; opened when somebody asks.
+    /// The kernel's routes and neighbours; opened when they are first asked for.
     pub(crate) ways: Option<Neighbours>,
     /// Connections that this process has opened, and so owns one by one.
     pub(crate) opened: HashSet<(SocketAddr, SocketAddr)>,
-    /// Ports to open some from.
+    /// Ports that are reserved to open connections from.
     pub(crate) ports: Ports,
-    /// Listeners of the stack's that the program has closed, and others have, too.
+    /// Listeners on the stack that the program has closed, or leaves to other processes, until what is under way is over.
     pub(crate) leaving: Vec<Leaving>,
     /// Connections that a child of vfork wants to be the kernel's, and why.
     pub(crate) asked_by_children: Vec<(RawFd, &'static str)>,
-    /// Where it finds them.
+    /// Where children of vfork find them.
     pub(crate) vfork_mailbox: Option<OwnedFd>,
     /// Where children of fork ask for connections, once there may be some that want to.
     pub(crate) requests: Option<Requests>,
-    /// And those that they have asked for whose handshake is not over.
+    /// The connections that they have asked for and whose handshake is not over.
     pub(crate) asked_early: Vec<Place>,
-    /// Room for what a turn tells.
+    /// A buffer for what a turn tells.
     told: Vec<Told>,
-    /// Turns made so far, for whoever looks whether somebody makes any.
+    /// Turns made so far, for the keeper, which looks whether any thread makes some.
     pub(crate) turns: u64,
-    /// When the last was made.
+    /// When the last turn was made.
     pub(crate) turned: Instant,
-    /// The keeper sleeps on the devices, and makes a turn behind that.
+    /// Whether the keeper sleeps on the devices, and makes a turn after that.
     pub(crate) keeper_watches: bool,
-    /// What wakes the keeper, and when it was moved on.
+    /// The keeper's timer, and when it was last moved on.
     pub(crate) tick: Option<Arc<Tick>>,
     moved: Instant,
-    /// When it was last brought forward.
+    /// When that timer was last brought forward.
     brought_forward: Instant,
-    /// Questions that found nothing since the last turn.
+    /// Calls since the last turn that have asked without waiting.
     asked: u32,
-    /// What was given to the stack since.
+    /// What was given to the stack since the last turn.
     pub(crate) given: Given,
-    /// What may be a part of a message only.
+    /// Connections whose last write may be a part of a message only.
     pub(crate) drafts: Drafts,
-    /// Room for a piece of a file, for whoever sends one.
+    /// A buffer for a piece of a file that is being sent.
     pub(crate) piece: Vec<u8>,
-    /// Looks of those who try before they sleep.
+    /// Glances of threads that try before they sleep.
     glances: u32,
-    /// What the kernel tells of the bells in sets that are shown; nobody else's, as it is by chance. All parts have the
-    /// same.
+    /// The data under which the kernel's sets have the bells of sets that are shown; random, so that it is no entry's of the
+    /// program. All parts have the same.
     pub(crate) mark: u64,
-    /// When the process's stack began.
+    /// When this process's stack began.
     pub(crate) begun: std::time::Instant,
     /// How often the privileged half was found gone.
     pub(crate) hosts_gone: u32,
-    /// The instance is gone, and listeners were on its stack.
+    /// Set while the instance is gone on whose stack listeners were.
     pub(crate) lost: Option<Lost>,
     /// Listeners that other processes have, too.
     pub(crate) shared: Vec<Shared>,
     pub(crate) one_each: OneEach,
-    /// How many devices were opened, and closed again.
+    /// The number of devices that were opened and closed again.
     pub(crate) put_away: usize,
     /// What the host permits of TCP Fast Open.
     pub(crate) fast_open: fast_open::Settings,
@@ -173,7 +173,7 @@ impl World {
         Self::of(Part::FIRST, host, mark, (seed, tell))
     }
 
-    /// The same for another thread.
+    /// Returns a new world for another thread.
     pub(crate) fn another(&self, part: Part) -> Self {
         Self::of(part, self.host.another(), self.mark, (self.seed, self.tell))
     }
@@ -223,13 +223,13 @@ impl World {
         }
     }
 
-    /// The devices, which are opened when they are first needed.
+    /// Returns the devices, which are opened when they are first needed.
     pub(crate) fn open(&mut self) -> Result<&mut Vec<Link>, Reason> {
         if self.links.is_none() {
             let seed = self.seed;
             let opened = self.host.open();
             if matches!(opened, Ok(Opened::Own(_))) {
-                // What the devices' own addresses are is news from now on.
+                // From now on a change of the devices' Ethernet addresses is news.
                 self.ways();
             }
             let (host, put_away) = (&mut self.host, self.put_away);
@@ -246,7 +246,7 @@ impl World {
         match &mut self.links {
             Some(Ok(links)) => {
                 if links.iter().all(Link::is_without_instance) {
-                    // One that has died is started again; places of its connections stay as they are.
+                    // An instance that has died is started again; places of its connections stay as they are.
                     if let Opened::Attached(attachment) = self.host.open()? {
                         links.push(Link::attached(links.len(), *attachment));
                     }
@@ -258,12 +258,12 @@ impl World {
         }
     }
 
-    /// Whether the devices were opened, or it was tried.
+    /// Returns whether the devices were opened, or that was tried.
     pub(crate) fn is_open(&self) -> bool {
         self.links.is_some()
     }
 
-    /// Closes the devices, on which nothing is.
+    /// Closes the devices, which nothing is on.
     pub(crate) fn forget_links(&mut self) {
         self.put_away += self.links().len();
         self.links = None;
@@ -276,7 +276,7 @@ impl World {
         }
     }
 
-    /// The same, and who keeps the list of their connections.
+    /// Returns the links, and the host, which keeps the list of their connections.
     pub(crate) fn links_and_host(&mut self) -> (&mut [Link], &mut dyn Host) {
         let links = match &mut self.links {
             Some(Ok(links)) => links.as_mut_slice(),
@@ -285,15 +285,15 @@ impl World {
         (links, self.host.as_mut())
     }
 
-    /// The link of a place. Places name links that there are: these are not taken away while one does.
+    /// Returns the link of a place. Places name links that exist: no link is removed while a place names it.
     pub(crate) fn link(&mut self, place: Place) -> Result<(&mut Link, Instant), Errno> {
         let link = self.links().get_mut(place.link).ok_or(Errno::ENETDOWN)?;
         let now = link.now();
         Ok((link, now))
     }
 
-    /// The same for who looks at what the last turn has brought, or takes it: of that, its time is the time. The
-    /// clock is not read again, which is a part of what a small call costs.
+    /// Returns the link of a place, for a caller that looks at what the last turn has brought, or takes it, with the time of that
+    /// turn. The clock is not read again, which is a part of what a small call costs.
     pub(crate) fn link_as_turned(&mut self, place: Place) -> Result<(&mut Link, Instant), Errno> {
         let link = self.links().get_mut(place.link).ok_or(Errno::ENETDOWN)?;
         let turned = link.turned();
@@ -304,14 +304,14 @@ impl World {
         self.links().first().map_or(Instant::ZERO, |link| link.now())
     }
 
-    /// Whoever sleeps on a set looks at it again.
+    /// Wakes the threads that sleep on a set, to look at it again.
     pub(crate) fn wake_set(&mut self, set: RawFd) {
         self.sleepers.wake_set(set, self.table.part());
     }
 
-    /// A set is closed: its number may come again, and mean another one.
+    /// Forgets a set that is closed: its number may come again, and mean another one.
     pub(crate) fn forget_set(&mut self, set: RawFd) {
-        // Who sleeps on it looks again: he may be woken by another set of the kernel's, which this one leaves when it is closed.
+        // A thread that sleeps on it looks again: another kernel set (its eye) may wake it, which a closed set leaves.
         self.wake_set(set);
         if self.sets.forget_set(set) {
             for (_, socket) in self.table.iter() {
@@ -320,7 +320,7 @@ impl World {
         }
     }
 
-    /// The device that has this address.
+    /// Returns the link that has this address.
     pub(crate) fn link_of(&mut self, local: SocketAddr) -> Option<usize> {
         let links = self.open().ok()?;
         links.iter().position(|link| link.has(local.ip()) && link.reason().is_none())
@@ -332,21 +332,21 @@ impl World {
         remote: SocketAddr,
         bound: RawFd,
     ) -> Result<(), Reason> {
-        // It may be one of those that are over.
+        // Its ends may be those of a connection that is over, which was not reported yet.
         self.say_over();
         self.host.own_connection(local, remote, bound)?;
         self.opened.insert((local, remote));
         Ok(())
     }
 
-    /// What has not been said of connections from reserved ports.
+    /// Tells the privileged half of connections from reserved ports what it was not told yet.
     pub(crate) fn say_over(&mut self) {
         if let Some(past) = self.ports.say() {
             self.ports.unsaid = !self.host.are_past(past);
         }
     }
 
-    /// It is over, or was never begun. Those that came to a listener are owned with its port.
+    /// Disowns a connection that is over, or was never begun. Those that came to a listener are owned with its port.
     pub(crate) fn disown_connection(&mut self, local: SocketAddr, remote: SocketAddr) {
         let ends = (local, remote);
         if !self.opened.remove(&ends) {
@@ -359,7 +359,7 @@ impl World {
         }
     }
 
-    /// Something has happened to a socket: whoever waits for it is woken.
+    /// Notes that something has happened to a socket, and wakes the threads that wait for it.
     pub(crate) fn note(&mut self, slot: Slot) {
         let Self { sleepers, table, sets, one_each, .. } = self;
         let part = table.part();
@@ -371,23 +371,23 @@ impl World {
         }
     }
 
-    /// Whoever sleeps on a socket looks at it again.
+    /// Wakes the threads that sleep on a socket, to look at it again.
     pub(crate) fn wake(&mut self, slot: Slot) {
         self.sleepers.wake(slot, self.table.part());
     }
 
-    /// A thread is about to sleep; once more, if it was woken and has found nothing.
+    /// Enters a thread that is about to sleep; `once_more` if it was woken and has found nothing.
     pub(crate) fn rest(&mut self, bell: &Bell, waits_for: For, once_more: bool, rest: &mut Rest) {
-        // A handler that has jumped out of an earlier sleep has left it there.
+        // A signal handler that has jumped out of an earlier sleep has left its entry there.
         self.woken(bell);
         let part = self.table.part();
         rest.places += 1;
         rest.programs = self.seen_as(&waits_for);
         self.sleepers.add(bell, waits_for, part);
-        // What these find rings the bell, if there is something for who is about to sleep.
+        // What these find rings the bell, if it is for the thread that is about to sleep.
         self.leave_neglected();
         self.take_passed();
-        // It may have come in the middle of an answer of the host's, which has been read.
+        // A client may have come in the middle of an answer of the host, and was read with that.
         rest.asker = rest.asker.take().or_else(|| self.host.next_asker());
         if self.sleepers.are_enough(part, once_more) {
             return self.watch_on();
@@ -399,10 +399,10 @@ impl World {
         rest.add((fds, limit));
     }
 
-    /// What an eye takes the program's descriptor for that wakes who waits so.
+    /// Returns what an eye takes the program's descriptor for that wakes a thread that waits so.
     fn seen_as(&mut self, waits_for: &For) -> Option<What> {
         match waits_for {
-            // Others see through one that is shown already: there are bounds to that.
+            // Others see through a set that is shown already: the kernel bounds how deep that goes.
             For::Set(set) => {
                 self.sets.serial(*set).filter(|_| !self.sets.is_shown(*set)).map(What::Set)
             }
@@ -413,7 +413,7 @@ impl World {
         }
     }
 
-    /// Something may be waited for that was not before, by a turn, say: those who sleep are to be woken by that, too.
+    /// Rings a watcher if something may be waited for that was not before, as after a turn: it is to wake for that, too.
     pub(crate) fn watch_on(&mut self) {
         let is_anybody_asleep = self.is_anybody_asleep();
         if is_anybody_asleep || self.keeper_watches {
@@ -428,37 +428,37 @@ impl World {
         self.sleepers.watch_on(self.table.part(), &fds, due);
     }
 
-    /// What who sleeps on these watches.
+    /// Returns what a thread that sleeps on these watches.
     fn watched(&mut self, fds: &[(RawFd, Wakes)]) -> Vec<RawFd> {
         let links = self.links();
         let general = |fd| links.iter().fold(fd, |fd, link| link.stands_for(fd));
         fds.iter().map(|(fd, _)| general(*fd)).collect()
     }
 
-    /// A thread goes on with something else.
+    /// Removes a thread that goes on with something else from the sleepers, and passes its watch on.
     pub(crate) fn goes_on(&mut self, bell: &Bell) {
         self.woken(bell);
         self.pass_watch();
     }
 
-    /// If nobody watches the devices for those who sleep, one of them does from now on.
+    /// Makes a sleeper watch the devices from now on, if none does.
     pub(crate) fn pass_watch(&mut self) {
         self.sleepers.pass_watch(self.table.part());
     }
 
-    /// One of those who watch the devices looks at them.
+    /// Wakes one of the watchers, to look at the devices.
     pub(crate) fn wake_watcher(&mut self) {
         self.sleepers.wake_watcher(self.table.part());
     }
 
-    /// What wakes whoever sleeps on the devices, and how long he may at the most.
+    /// Returns what wakes a thread that sleeps on the devices, and how long it may sleep at most.
     pub(crate) fn what_wakes(&mut self) -> WhatWakes {
         let (mut fds, mut due) = (Vec::new(), None);
         for link in self.links() {
             let (more, limit) = link.wakes();
             let number = link.number();
             let rings = if link.is_attached() { Wakes::Instance } else { Wakes::Device };
-            // An instance rings by either of its own.
+            // An instance rings by either of its descriptors.
             let both = more.into_iter().zip([rings(number); 2]);
             fds.extend(both.filter_map(|(fd, wakes)| Some((fd?, wakes))));
             due = [due, limit].into_iter().flatten().min();
@@ -480,12 +480,12 @@ impl World {
         (fds, limits.into_iter().flatten().min())
     }
 
-    /// What was watched of an instance's by this descriptor could be read.
+    /// Tells the links that this descriptor, by which an instance may ring, could be read.
     pub(crate) fn was_rung(&mut self, bell: RawFd) {
         self.links().iter_mut().for_each(|link| link.was_rung(bell));
     }
 
-    /// Our own descriptors, which the program knows nothing of.
+    /// Returns the library's own descriptors, which the program does not know of.
     pub(crate) fn own_descriptors(&mut self) -> Vec<RawFd> {
         let mut all = self.host.descriptors();
         all.extend(bell::descriptors());
@@ -506,17 +506,17 @@ impl World {
         all
     }
 
-    /// It sleeps no more.
+    /// Removes a thread that sleeps no more from the sleepers.
     pub(crate) fn woken(&mut self, bell: &Bell) {
         self.sleepers.remove(bell, self.table.part());
     }
 
-    /// Whether a thread makes turns when something comes. One that a signal handler has interrupted may never come back.
+    /// Returns whether a sleeper makes turns when something comes. One that a signal handler has interrupted may never come back.
     pub(crate) fn is_anybody_asleep(&self) -> bool {
         self.sleepers.is_anybody_asleep(self.table.part())
     }
 
-    /// A socket is closed for good.
+    /// Closes a socket for good.
     pub(crate) fn close(&mut self, socket: Socket) {
         self.sets.forget_socket(&socket);
         match socket.kind {
@@ -524,7 +524,7 @@ impl World {
                 let id = place.id;
                 let resets = self.links().get(place.link).is_some_and(|link| link.close_resets(id));
                 if resets && !self.given.is_nothing() {
-                    // On kernel sockets what was written is on its way, and not taken back by the reset.
+                    // On kernel sockets what was written is on its way by now, and the reset does not take it back.
                     self.turn();
                 }
                 if let Ok((link, now)) = self.link(place) {
@@ -532,7 +532,7 @@ impl World {
                     link.stack().close(now, id);
                 }
                 if resets {
-                    // Whoever is told of the close by other ways may look for it at once.
+                    // A program that learns of the close by other means may look for its effect at once.
                     self.turn();
                 }
             }
@@ -541,8 +541,8 @@ impl World {
         }
     }
 
-    /// Without the privileged half nobody keeps the kernel from what is the stack's: connections end, now that
-    /// they still can with a reset, and listeners are the kernel's alone.
+    /// Looks whether the privileged half is gone. Without it nothing keeps the kernel from what is the stack's: connections
+    /// end now that they still can with a reset, and listeners are the kernel's alone.
     pub(crate) fn look_at_host(&mut self, outside: &impl Outside) {
         if self.host.is_gone() {
             self.hosts_gone += 1;
@@ -551,11 +551,11 @@ impl World {
         } else if self.host.is_to_be_left() {
             self.leave_host(outside);
         }
-        // It was read, and wakes nobody any more.
+        // The host's descriptor was read, and wakes no thread for these any more.
         self.take_passed();
     }
 
-    /// What is still on the stack ends.
+    /// Ends what is still on the stack.
     pub(crate) fn abandon_links(&mut self, why: &str) {
         let mut told = Vec::new();
         let (links, host) = self.links_and_host();
@@ -566,7 +566,7 @@ impl World {
         self.leave_listeners_to_kernel(why);
     }
 
-    /// The kernel listens there, too, and gets all from now on.
+    /// Leaves listeners to the kernel, which listens there, too, and gets all connections from now on.
     fn leave_listeners_to_kernel(&mut self, why: &str) {
         for (_, socket) in self.table.iter() {
             if let Kind::Listener(listener) = &mut socket.kind {
@@ -580,7 +580,7 @@ impl World {
         }
     }
 
-    /// In the child of fork: connections and devices are the parent's, listeners are both's.
+    /// Makes this the world of a child of fork: connections and devices are the parent's, listeners are both's.
     pub(crate) fn become_child(&mut self, host: Box<dyn Host>) {
         self.host = host;
         // Nothing of the parent's is undone by this: its descriptors here are copies.
@@ -603,7 +603,7 @@ impl World {
         self.disinherit();
     }
 
-    /// Listens there no more: what waits to be accepted is reset.
+    /// Closes listeners on the stack: connections that wait to be accepted are reset.
     pub(crate) fn close_listeners(&mut self, on: Vec<(usize, ListenerId)>) {
         for (link, id) in on {
             if let Some(link) = self.links().get_mut(link) {
@@ -614,7 +614,7 @@ impl World {
         }
     }
 
-    /// What holds of a socket now, as EPOLLIN and its kin, which are POLLIN's (tcp_poll).
+    /// Returns a socket's readiness, as EPOLLIN and its kin, which are POLLIN's (tcp_poll).
     pub(crate) fn readiness(&mut self, slot: Slot) -> u32 {
         let Some(socket) = self.table.get(slot) else { return 0 };
         let place = match &socket.kind {
@@ -640,7 +640,7 @@ impl World {
         bits.into_iter().filter(|(what, _)| ready.has(*what)).fold(0, |all, (_, bits)| all | bits)
     }
 
-    /// Whether somebody has come to a listener and was not accepted.
+    /// Returns whether a listener has a connection that was not accepted yet.
     pub(crate) fn somebody_waits(&mut self, slot: Slot) -> bool {
         let Self { table, links, .. } = self;
         let Some(Socket { kind: Kind::Listener(listener), .. }) = table.get(slot) else {
@@ -654,7 +654,7 @@ impl World {
             })
     }
 
-    /// How a connection that was begun has gone; `EAGAIN` if that is open.
+    /// Returns how a connection that was begun has gone; `EAGAIN` if that is open.
     pub(crate) fn finish_connect(&mut self, slot: Slot) -> Result<(), Errno> {
         let Some(Socket { kind: Kind::Connection { place, connecting }, .. }) =
             self.table.get(slot)
@@ -668,7 +668,7 @@ impl World {
         let (link, _) = self.link(place)?;
         let state = link.stack().state(place.id).unwrap_or(State::Closed);
         match state {
-            // To the program it is open (__inet_stream_connect).
+            // To the program it is connected (__inet_stream_connect).
             State::SynSent if link.stack().is_deferred(place.id) => Err(Errno::EISCONN),
             State::SynSent | State::SynReceived => Err(Errno::EAGAIN),
             State::Closed => {

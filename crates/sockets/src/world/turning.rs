@@ -1,4 +1,4 @@
-//! Turns: what has come is taken in, and what is to be sent leaves; and for whom that is how.
+//! Turns: what has come is taken in, and what is to be sent leaves; and how much of that each kind of caller needs.
 
 use std::time::Duration;
 
@@ -12,20 +12,20 @@ use crate::lost::Lost;
 use crate::table::Place;
 use crate::tick;
 
-/// Who asks without waiting is answered from what was there, for so long or so often: a program that has
+/// A call that asks without waiting is answered from what was there, for so long or so often: a program that has
 /// looked at all that its set has told it turns to waiting by itself, and what it has written leaves in one go.
 const DUE_AFTER: Duration = Duration::from_micros(200);
 const ASKED_OFTEN: u32 = 16;
-/// Glances between two turns that are made whether there is anything to do or not: a few microseconds.
+/// A turn is made once in so many glances, whether there is anything to do or not: a few microseconds.
 const GLANCES_A_TURN: u32 = 64;
-/// Looks at what has come in a glance: most of what is waited for comes between two glances, whose own way takes longer
-/// than all of these.
+/// How often a glance looks for what has come: most of what is waited for comes between two glances, as the rest of a
+/// glance takes longer than all of these looks.
 const LOOKS_A_GLANCE: u32 = 16;
-/// So many devices' calls are put off; the others' are made at once.
+/// The system calls of so many devices are put off; those of others are made at once.
 pub(crate) const PUT_OFF: usize = 2;
 
 impl World {
-    /// One turn of every engine; whether anything has happened.
+    /// Makes one turn of every engine; returns whether anything has happened.
     pub(crate) fn turn(&mut self) -> bool {
         self.turn_at(Pace::Whole)
     }
@@ -47,7 +47,7 @@ impl World {
         self.refresh_shown();
         self.listen_again();
         self.watch_on();
-        // One that is out of use makes none.
+        // A link that is out of use makes no turn.
         self.turned = self.links().iter().map(Link::turned).max().unwrap_or(Instant::ZERO);
         if self.ports.are_due(self.turned) {
             self.tidy_ports();
@@ -55,52 +55,52 @@ impl World {
         if let Some(tick) = self.tick.as_ref().filter(|tick| tick.goes())
             && self.turned.since(self.moved) >= tick::MOVES
         {
-            // If it cannot be, the keeper sees to that.
+            // If that fails, the keeper sees to it.
             let _ = tick.move_on();
             self.moved = self.turned;
-            // Who has written may have turned to what is not seen: that is the keeper's to find, who does not look now.
+            // A thread that has written may have turned to what is not seen: the keeper would find that, but does not look now.
             self.complete_all();
         }
         happened
     }
 
-    /// A turn for who lets go of the lock behind it and has told nobody of what leaves: the system call that it ends with is
-    /// made when others may have the lock, or they would wait for it as long as for all the rest.
+    /// Makes a turn for a caller that then releases the lock and has told no thread of what leaves: the system call that ends the
+    /// turn is made when others may have the lock, or they would wait for it as long as for all the rest.
     fn turn_and_let_go(&mut self, pace: Pace) -> bool {
-        // What the kernel does not take at once is known before the thread falls asleep where a call is not put off.
+        // What the kernel does not take at once is known before the thread falls asleep, where a call is not put off.
         self.links().iter_mut().take(PUT_OFF).for_each(|link| link.put_off(true));
         let happened = self.turn_at(pace);
         self.links().iter_mut().take(PUT_OFF).for_each(|link| link.put_off(false));
         happened
     }
 
-    /// Calls that were put off.
+    /// Takes the system calls that were put off.
     pub(crate) fn take_kicks(&mut self) -> [Option<Kick>; PUT_OFF] {
         let mut links = self.links().iter_mut();
         std::array::from_fn(|_| links.next()?.take_kick())
     }
 
-    /// The kernel has not taken all when such a call was made: who sleeps is to be woken by what is waited for now.
+    /// Flushes, as the kernel has not taken all in such a call: sleepers are to be woken by what is waited for now.
     pub(crate) fn flush(&mut self) {
         self.links().iter_mut().for_each(Link::flush);
         self.watch_on();
     }
 
-    /// What was said of a listener is for who comes from now on, and no call may follow for a while.
+    /// Tells instances what was said of a listener: it counts from now on, and no call may follow for a while.
     pub(crate) fn tell_instances(&mut self) {
         if self.links().iter().any(Link::is_attached) {
             self.turn_between();
         }
     }
 
-    /// For who has much to do before he waits, call by call: what comes meanwhile must find room. A thousand connections that
-    /// are accepted one after the other take as long as their requests need to fill any ring.
+    /// Makes room for what comes while a program has much to do before it waits, call by call. A thousand connections
+    /// that are accepted one after the other take as long as their requests need to fill any ring.
     #[inline]
     pub(crate) fn relieve(&mut self) {
         self.links().iter_mut().for_each(Link::relieve);
     }
 
-    /// What has come is taken in, and what is to be sent leaves.
+    /// Takes in what has come, and sends what is to be sent.
     pub(crate) fn turn_links(&mut self, pace: Pace) -> bool {
         let mut told = std::mem::take(&mut self.told);
         let mut happened = false;
@@ -113,21 +113,21 @@ impl World {
         happened
     }
 
-    /// A turn, for who begins to wait, and sleeps for so long at the most if there is nothing. Who has no time left looks for the
-    /// last time.
+    /// Makes a turn for a thread that begins to wait, and sleeps for so long at most if there is nothing. A thread that has no
+    /// time left looks for the last time.
     pub(crate) fn begin_sleep(&mut self, left: Option<Duration>) {
         self.begin_round();
         let is_last = left == Some(Duration::ZERO);
         let _ = self.turn_and_let_go(if is_last { Pace::Whole } else { Pace::Moderated });
     }
 
-    /// The same for who looks again before he sleeps, or does not wait at all.
+    /// Makes a turn for a thread that looks again before it sleeps, or does not wait at all.
     pub(crate) fn begin_look(&mut self) {
         self.begin_round();
         let _ = self.turn_and_let_go(Pace::Whole);
     }
 
-    /// What the calling thread has written are whole messages: it turns to something else.
+    /// Declares what the calling thread has written to be whole messages, as it turns to something else.
     #[inline]
     pub(crate) fn complete_mine(&mut self) {
         if let Some(place) = self.drafts.take_only() {
@@ -138,7 +138,7 @@ impl World {
         }
     }
 
-    /// All that was written is as whole as it gets.
+    /// Declares all that was written to be as whole as it gets.
     pub(crate) fn complete_all(&mut self) {
         for place in self.drafts.take_all() {
             self.complete(place);
@@ -151,7 +151,7 @@ impl World {
         }
     }
 
-    /// For who has turned to something else while this thread had the lock.
+    /// Makes a turn for threads that have turned to something else while this thread held the lock.
     pub(crate) fn turn_for_others(&mut self) {
         self.complete_all();
         self.turn();
@@ -166,13 +166,13 @@ impl World {
         }
     }
 
-    /// Whether something waits for a turn: what was given, or the news of a window that has opened.
+    /// Returns whether something waits for a turn: what was given, or the news of a window that has opened.
     pub(crate) fn has_to_send(&mut self) -> bool {
         !self.given.is_nothing() || self.links().iter().any(Link::has_output)
     }
 
-    /// A turn, for who turns to something else. Whether something of what he has given last stays behind that nobody sends:
-    /// no thread sleeps in a call of ours.
+    /// Makes a turn for a thread that turns to something else. Returns whether something of what it has given last stays and no
+    /// thread would send it: none sleeps in a call of ours.
     pub(crate) fn turn_away(&mut self) -> bool {
         let recent = self.given.take_recent();
         self.complete_mine();
@@ -185,16 +185,16 @@ impl World {
         link.stack().waits_for_a_turn(now, place.id)
     }
 
-    /// What was closed leaves, if the program turns away unseen.
+    /// Sends a close at once, if the program turns away unseen.
     pub(crate) fn turn_if_hasty(&mut self) {
         if self.given.is_hasty() {
             self.turn_between();
         }
     }
 
-    /// The same for who will try for a while before he sleeps: what the other end waits for leaves before the rest of it.
-    /// Who sleeps has frames to take in when he wakes, and what he sends acknowledges those, too, if it leaves behind them:
-    /// nginx with a connection for each request takes a tenth more otherwise.
+    /// Makes a turn for a thread that will try for a while before it sleeps: what the other end waits for leaves before the
+    /// rest of the turn. A thread that sleeps has frames to take in when it wakes, and what it sends acknowledges those, too, if
+    /// it leaves after them: nginx with a connection for each request takes a tenth more otherwise.
     pub(crate) fn begin_trying(&mut self) {
         if !self.given.is_nothing() {
             self.complete_mine();
@@ -203,12 +203,12 @@ impl World {
         self.begin_look();
     }
 
-    /// A turn for what was given by who has more to do: what has come can wait as if he slept.
+    /// Makes a turn for what was given by a thread that has more to do: what has come can wait as if it slept.
     pub(crate) fn turn_between(&mut self) {
         let _ = self.turn_at(Pace::Moderated);
     }
 
-    /// A turn if there is something to be done, for who looks again and again; from time to time in any case.
+    /// Makes a turn if there is something to do, for a thread that looks again and again; from time to time in any case.
     pub(crate) fn glance(&mut self) {
         self.glances = self.glances.wrapping_add(1);
         let is_idle = self.given.is_nothing() && self.links().iter_mut().all(Link::is_idle);
@@ -219,7 +219,7 @@ impl World {
         }
     }
 
-    /// A turn, if the last one was a while ago: for who asks again and again without waiting.
+    /// Makes a turn, if the last one was a while ago, for a thread that asks again and again without waiting.
     pub(crate) fn turn_if_due(&mut self) {
         self.asked += 1;
         self.complete_mine();
@@ -228,8 +228,8 @@ impl World {
         }
     }
 
-    /// Somebody has written to this connection, and that has left as far as it could. Unless a thread sleeps in a call of ours, the keeper looks soon
-    /// whether anybody sends what had to wait for ACKs.
+    /// Makes the keeper look soon whether any thread sends what of a write to this connection has to wait for ACKs, unless a
+    /// thread sleeps in a call of ours. What could leave has left.
     pub(crate) fn look_soon_if_some_is_left(&mut self, place: Place) {
         let again =
             self.given.is_hasty() || self.turned.since(self.brought_forward) >= tick::BETWEEN_SOON;
@@ -243,14 +243,14 @@ impl World {
         }
     }
 
-    /// The keeper looks now.
+    /// Makes the keeper look now.
     pub(crate) fn look_now(&mut self) {
         if let Some(tick) = self.tick.as_ref().filter(|tick| tick.goes()) {
             tick.look_now();
         }
     }
 
-    /// The program was told of so many sockets at once.
+    /// Notes that the program was told of so many sockets at once.
     pub(crate) fn told_of(&mut self, sockets: usize) {
         let all_at_once = self.links().iter().any(Link::is_moderating);
         self.given.told_of(sockets, all_at_once);
