@@ -1,15 +1,15 @@
-//! IP addresses as two words, which are compared, hashed and summed in registers. Octets of an `IpAddr`,
-//! put together one by one and read back eight at a time, made the processor wait for its own stores.
+//! IP addresses as two words, which are compared, hashed and summed in registers. The octets of an `IpAddr`,
+//! assembled one by one and read back eight at a time, made the processor wait for its own stores.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What stands before an IPv4 address where it is kept as IPv6 has it (RFC 4291 §2.5.5.2).
+/// Prefix of an IPv4-mapped IPv6 address (RFC 4291 §2.5.5.2).
 const MAPPED: u64 = 0xffff_0000_0000;
 
-/// Where that stands, in the machine's order.
+/// Mask of that prefix, in the octets' order.
 const PREFIX: u64 = (!(u32::MAX as u64)).to_be();
 
-/// An IP address, IPv4 as IPv6 has it. The words are in the machine's order of its octets.
+/// An IP address; IPv4 is kept as an IPv4-mapped IPv6 address. The words hold its octets in network byte order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Address {
     front: u64,
@@ -17,7 +17,7 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// The IPv4 address, if it is one.
+    /// Returns the IPv4 address, if it is one.
     #[inline]
     pub(crate) fn as_v4(self) -> Option<Ipv4Addr> {
         let back = u64::from_be(self.back);
@@ -27,7 +27,7 @@ impl Address {
             .then(|| Ipv4Addr::from_bits(bits))
     }
 
-    /// The same of one that is known to be.
+    /// Returns the IPv4 address of one that is known to be IPv4.
     #[inline]
     pub(crate) fn low_v4(self) -> Ipv4Addr {
         debug_assert!(!self.is_ipv6());
@@ -47,12 +47,12 @@ impl Address {
         Ipv6Addr::from_bits(u128::from(front) << 64 | u128::from(back))
     }
 
-    /// As it is written.
+    /// Returns the address as a standard type, IPv4 unmapped.
     pub(crate) fn ip(self) -> IpAddr {
         self.as_v4().map_or_else(|| self.as_v6().into(), IpAddr::from)
     }
 
-    /// To be hashed.
+    /// Returns the words for hashing.
     #[inline]
     pub(crate) fn words(self) -> [u64; 2] {
         [self.front, self.back]
@@ -100,7 +100,7 @@ mod tests {
             assert_eq!(kept.ip(), address);
             assert_eq!(kept.is_ipv6(), address.is_ipv6());
         }
-        // However it is written, it is one address.
+        // The IPv4-mapped form is the same address.
         let mapped: IpAddr = "::ffff:10.0.0.1".parse().unwrap();
         let plain: IpAddr = "10.0.0.1".parse().unwrap();
         assert_eq!(Address::from(mapped), Address::from(plain));

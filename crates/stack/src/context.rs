@@ -1,4 +1,4 @@
-//! What a connection may reach beside itself.
+//! What a connection can reach outside itself.
 
 use uncork_packet::{Capabilities, Instant};
 
@@ -12,31 +12,31 @@ use crate::secrets::Secrets;
 use crate::stack::given_up::GivenUp;
 use crate::stack::join::Deferral;
 
-/// Lent to a connection for one call. The stack keeps it, as to put it together for each call costs more than
-/// what most calls are for.
+/// State of the stack that is lent to a connection for one call. The stack keeps it assembled, as building it for each call
+/// would cost more than most calls do.
 #[derive(Debug)]
 pub(crate) struct Context {
-    /// Of the call ([`Context::at`]).
+    /// Time of the current call ([`Context::at`]).
     pub(crate) now: Instant,
     pub(crate) config: Config,
-    /// Bounds of the retransmission timeout, as the configuration has them.
+    /// Bounds of the retransmission timeout, from the configuration.
     pub(crate) timeouts: Bounds,
-    /// As the interface has it.
+    /// The device's capabilities, a copy of the interface's.
     pub(crate) device: Capabilities,
     pub(crate) pool: Pool,
     pub(crate) population: Population,
     pub(crate) secrets: Secrets,
     pub(crate) counters: Counters,
-    /// Since somebody has asked last.
+    /// Requests counted since they were last asked for.
     pub(crate) requests: Requests,
     pub(crate) fast_open: FastOpenState,
     pub(crate) given_up: GivenUp,
-    /// Whether an ACK may be decided on later, as more segments may follow.
+    /// Whether the decision on an ACK may be deferred, as more segments may follow.
     pub(crate) deferral: Deferral,
 }
 
 impl Context {
-    /// For a call at this time.
+    /// Sets the time for a call, in which no ACK is deferred.
     #[inline]
     pub(crate) fn at(&mut self, now: Instant) -> &mut Self {
         self.now = now;

@@ -1,4 +1,4 @@
-//! From the addresses and ports of a segment to its connection, in one probe or two.
+//! Lookup of the connection that a segment's addresses and ports belong to, in one probe or two.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -8,7 +8,7 @@ use uncork_wire::plain::Plain;
 use crate::address::Address;
 use crate::hash::{self, Key};
 
-/// Both ends of a connection, seen from here.
+/// Both ends of a connection, seen from this host.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tuple {
     pub(crate) local_address: Address,
@@ -27,7 +27,7 @@ impl Tuple {
         }
     }
 
-    /// That a segment which has come belongs to.
+    /// Returns the tuple of the connection that a received segment belongs to.
     #[inline]
     pub(crate) fn of_plain(segment: &Plain) -> Self {
         Self {
@@ -51,17 +51,17 @@ impl Tuple {
         self.remote_address.is_ipv6()
     }
 
-    /// Hash under a key that nobody outside knows.
+    /// Hashes the tuple under a secret key.
     #[inline]
     pub(crate) fn hash(&self, key: Key) -> u64 {
         match self.plain_words() {
-            // The same in fewer words; the hash takes their number in, too.
+            // The same in fewer words; the hash includes their number.
             Some((addresses, ports)) => hash::fast(key, &[addresses, u64::from(ports)]),
             None => hash::fast(key, &self.words()),
         }
     }
 
-    /// All of it in two words, if it has IPv4 addresses.
+    /// Returns the whole tuple in two words, if its addresses are IPv4.
     #[inline]
     fn plain_words(&self) -> Option<(u64, u32)> {
         let (local, remote) = (self.local_address.as_v4()?, self.remote_address.as_v4()?);
@@ -74,7 +74,7 @@ impl Tuple {
         u64::from(self.local_port) << 16 | u64::from(self.remote_port)
     }
 
-    /// All of it as words.
+    /// Returns the whole tuple as words.
     #[inline]
     pub(crate) fn words(&self) -> [u64; 5] {
         let [local, local_rest] = self.local_address.words();
@@ -94,19 +94,19 @@ impl fmt::Debug for Tuple {
     }
 }
 
-/// A table of places by the hash of what is there: open addressing, linear probing, and moving back
-/// on removal, so that no tombstones gather.
+/// A hash table of places: open addressing, linear probing, and backward shift on removal, so that
+/// no tombstones gather.
 #[derive(Debug)]
 pub(crate) struct Demux {
     slots: Vec<Slot>,
     live: usize,
-    /// What was found last: segments of a connection come in rows, and its name need not be hashed again.
+    /// The connection found last: segments of a connection come in runs, and its tuple need not be hashed again.
     latest: Option<(Tuple, u32)>,
-    /// The ends of that in two words, if they have IPv4 addresses; no ports are zero.
+    /// The tuple of that connection in two words; zeros, which match no segment, if it is not IPv4, as no port is zero.
     latest_plain: (u64, u32),
 }
 
-/// Upper half of the hash, and the place; no place if it is empty.
+/// Upper half of the hash, and the place; the place of an empty slot is `u32::MAX`.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     tag: u32,
@@ -124,7 +124,7 @@ impl Demux {
         Self { slots: vec![EMPTY; 64], live: 0, latest: None, latest_plain: (0, 0) }
     }
 
-    /// The place with this hash that `is` the one, if it is in the table.
+    /// Returns the place with this hash for which `is` returns true, if it is in the table.
     #[inline]
     pub(crate) fn find(&self, hash: u64, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
         let mut index = self.home(tag(hash));
@@ -140,13 +140,13 @@ impl Demux {
         }
     }
 
-    /// The place that was remembered, if it is this one's.
+    /// Returns the remembered place, if it is that of this tuple.
     #[inline]
     pub(crate) fn latest(&self, tuple: &Tuple) -> Option<u32> {
         self.latest.filter(|(latest, _)| latest == tuple).map(|(_, place)| place)
     }
 
-    /// The same of where a plain segment belongs.
+    /// Returns the remembered place, if a plain segment belongs to it.
     #[inline(always)]
     pub(crate) fn latest_plain(&self, segment: &Plain) -> Option<u32> {
         let addresses = words_of(segment.destination, segment.source);
@@ -156,13 +156,13 @@ impl Demux {
         (self.latest_plain == (addresses, ports)).then_some(place)
     }
 
-    /// Whether that is what was remembered.
+    /// Returns whether `place` is the remembered one.
     #[inline]
     pub(crate) fn is_latest(&self, place: u32) -> bool {
         self.latest.is_some_and(|(_, latest)| latest == place)
     }
 
-    /// Remembers where a connection in the table is.
+    /// Remembers the place of a connection in the table.
     #[inline]
     pub(crate) fn remember(&mut self, tuple: &Tuple, place: u32) {
         if self.latest.is_none_or(|(_, latest)| latest != place) {
@@ -173,7 +173,7 @@ impl Demux {
 
     /// Adds a place, which must not be in the table.
     pub(crate) fn insert(&mut self, hash: u64, place: u32) {
-        // At most three quarters full: then a probe looks at 2.5 slots on average, in one cache line.
+        // At most three quarters full: a probe then looks at 2.5 slots on average, in one cache line.
         if (self.live + 1) * 4 > self.slots.len() * 3 {
             let larger = vec![EMPTY; self.slots.len() * 2];
             let smaller = std::mem::replace(&mut self.slots, larger);
@@ -185,7 +185,7 @@ impl Demux {
         self.live += 1;
     }
 
-    /// Takes a place out.
+    /// Removes a place.
     pub(crate) fn remove(&mut self, hash: u64, place: u32) {
         self.latest = self.latest.filter(|&(_, latest)| latest != place);
         let mask = self.slots.len() - 1;
@@ -197,7 +197,7 @@ impl Demux {
             hole = (hole + 1) & mask;
         }
         self.live -= 1;
-        // Whoever was pushed beyond the hole by what was in it moves back.
+        // Entries that were pushed beyond the hole by its entry move back.
         let mut next = (hole + 1) & mask;
         while self.slots[next].place != EMPTY.place {
             let home = self.home(self.slots[next].tag);
@@ -257,7 +257,7 @@ mod tests {
         table.insert(hash, 7);
         table.remember(&name(80), 7);
         assert_eq!((table.latest(&name(80)), table.latest(&name(81))), (Some(7), None));
-        // Another connection may have the place next.
+        // Another connection may get the place.
         table.remove(hash, 7);
         assert_eq!(table.latest(&name(80)), None);
     }

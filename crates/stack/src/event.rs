@@ -1,4 +1,4 @@
-//! What the user is told, in the terms in which he waits.
+//! Events for the user, in the terms in which it waits.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::{BitOr, BitOrAssign};
@@ -6,34 +6,34 @@ use std::ops::{BitOr, BitOrAssign};
 use crate::handle::{ListenerId, SocketId};
 use crate::udp::UdpId;
 
-/// What has become possible. In an [`Event`] like an edge: told when it happens, not while it holds.
-/// [`Stack::readiness`](crate::Stack) says what holds.
+/// Readiness of a socket. In an [`Event`] it is edge-triggered: reported when it begins, not while it lasts.
+/// [`Stack::readiness`](crate::Stack) returns the current state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ready(u8);
 
 impl Ready {
-    /// There is something to read, or the end, or an error.
+    /// There is data to read, or the end of the stream, or an error.
     pub const READABLE: Self = Self(1);
-    /// There is room to write after a write was refused or cut short, or there never will be.
+    /// There is room to write after a write was refused or cut short, or writing will never be possible.
     pub const WRITABLE: Self = Self(2);
-    /// The connection is open.
+    /// The connection is established.
     pub const CONNECTED: Self = Self(4);
-    /// The peer has sent its last.
+    /// The peer has sent its FIN.
     pub const PEER_CLOSED: Self = Self(8);
-    /// The connection is over.
+    /// The connection is closed.
     pub const CLOSED: Self = Self(16);
-    /// It has failed; sending or receiving says how.
+    /// The connection has failed; sending or receiving returns the error.
     pub const ERROR: Self = Self(32);
-    /// The peer has everything that was sent, and knows that it was all.
+    /// The peer has acknowledged everything that was sent, the FIN included.
     pub const DRAINED: Self = Self(64);
 
-    /// Whether all of `other` holds.
+    /// Returns whether all of `other` is set.
     #[must_use]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether there is nothing.
+    /// Returns whether nothing is set.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
@@ -54,7 +54,7 @@ impl BitOrAssign for Ready {
     }
 }
 
-/// Something to be told.
+/// An event for the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// A connection has become ready for something.
@@ -63,22 +63,22 @@ pub enum Event {
     Udp(UdpId, Ready),
     /// A listener has a connection to accept.
     Incoming(ListenerId),
-    /// Where do packets to this address go? Asked where addresses are shared with the kernel
-    /// ([`Config::shares_addresses`](crate::Config)); [`Stack::set_neighbour`](crate::Stack) answers,
+    /// The stack needs the neighbour entry of this address. Asked where addresses are shared with the kernel
+    /// ([`Config::shares_addresses`](crate::Config)); [`Stack::set_neighbour`](crate::Stack) answers
     /// whenever it is known. Without an answer it is asked again.
     Neighbour(IpAddr),
 }
 
-/// A connection has come to be, or is no more; in a table of all of them it stands at `place` meanwhile.
+/// A step in the life of a connection; `place` is its index in a table of all connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// It has come to be: a SYN has come or is about to be sent.
+    /// It was created: a SYN has come or is about to be sent.
     Came {
         /// Its place.
         place: u32,
-        /// This end.
+        /// Local end.
         local: SocketAddr,
-        /// The other end.
+        /// Remote end.
         remote: SocketAddr,
     },
     /// It is over for its peer, and in TIME-WAIT here.
@@ -86,12 +86,12 @@ pub enum Change {
         /// Its place.
         place: u32,
     },
-    /// Nothing is left of it for its peer, not even TIME-WAIT: its ends may be another's.
+    /// It has left TIME-WAIT, too: another connection may have the same ends.
     Went {
         /// Its place.
         place: u32,
     },
-    /// Nor for its user: its place may be another's.
+    /// Its user has released it, too: another connection may have its place.
     Left {
         /// The place that it had.
         place: u32,

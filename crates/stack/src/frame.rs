@@ -1,4 +1,4 @@
-//! Putting a frame together in the slot that a driver gives: link, IP and transport headers, data,
+//! Building a frame in the slot that a driver lends: link, IP and transport headers, data,
 //! and the checksum, or what the device needs to complete it.
 
 use uncork_packet::{Capabilities, Checksum, Owner, Segmentation, Transmit};
@@ -9,17 +9,17 @@ use uncork_wire::{Protocol, ipv4, ipv6};
 
 use crate::address::Address;
 
-/// The link-layer part of a way out.
+/// The link-layer header of outgoing frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Link {
-    /// Nothing in front of IP.
+    /// No header before IP.
     Bare,
-    /// From one hardware address to another.
+    /// An Ethernet header, from one hardware address to another.
     Ethernet { source: Mac, destination: Mac },
 }
 
 impl Link {
-    /// Writes its header, and gives its length.
+    /// Writes the link-layer header, and returns its length.
     pub(crate) fn emit(self, frame: &mut [u8], ethertype: EtherType) -> usize {
         match self {
             Self::Bare => 0,
@@ -31,12 +31,12 @@ impl Link {
     }
 }
 
-/// Octets of an IP header.
+/// Returns the octets of an IP header.
 pub(crate) const fn ip_header_bytes(ipv6: bool) -> u32 {
     if ipv6 { 40 } else { 20 }
 }
 
-/// Ends, and how routers are to treat the packet.
+/// The fields of an IP header.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Packet {
     pub(crate) source: Address,
@@ -45,9 +45,9 @@ pub(crate) struct Packet {
     /// Traffic class with ECN.
     pub(crate) tos: u8,
     pub(crate) hops: u8,
-    /// What its pieces are called in IPv4, if routers may cut it.
+    /// IPv4 identification of its fragments, if routers may fragment it.
     pub(crate) id: Option<u16>,
-    /// Of IPv6 ([`Secrets::flow_label`](crate::secrets::Secrets::flow_label)); none where no flow is.
+    /// IPv6 flow label ([`Secrets::flow_label`](crate::secrets::Secrets::flow_label)); zero if there is no flow.
     pub(crate) flow_label: u32,
 }
 
@@ -61,7 +61,7 @@ impl Packet {
         Self { source, destination, protocol, tos: 0, hops: ipv4::HOPS, id: None, flow_label: 0 }
     }
 
-    /// Writes link and IP headers in front of `payload_bytes` octets; gives the length of both.
+    /// Writes link and IP headers in front of `payload_bytes` octets; returns the length of both.
     pub(crate) fn emit(&self, frame: &mut [u8], link: Link, payload_bytes: usize) -> usize {
         let link_bytes = link.emit(frame, self.ethertype());
         link_bytes + self.emit_ip(&mut frame[link_bytes..], payload_bytes)
@@ -71,7 +71,7 @@ impl Packet {
         if self.destination.is_ipv6() { EtherType::IPV6 } else { EtherType::IPV4 }
     }
 
-    /// Writes an IP header in front of `payload_bytes` octets; gives its length.
+    /// Writes an IP header in front of `payload_bytes` octets; returns its length.
     fn emit_ip(&self, packet: &mut [u8], payload_bytes: usize) -> usize {
         match (self.source.as_v4(), self.destination.as_v4()) {
             (Some(source), Some(destination)) => {
@@ -99,7 +99,7 @@ impl Packet {
         }
     }
 
-    /// The sum of the pseudo-header in front of `bytes` octets of transport.
+    /// Returns the sum of the pseudo-header for `bytes` octets of transport header and data.
     pub(crate) fn pseudo(&self, bytes: usize) -> Sum {
         let mut sum = Sum::default();
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -116,27 +116,27 @@ impl Packet {
     }
 }
 
-/// A TCP segment, or a train of them, to be written.
+/// A TCP segment, or a train of segments, to be written.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TcpFrame<'a> {
     pub(crate) packet: Packet,
     pub(crate) fields: Fields,
     pub(crate) options: &'a OptionSet,
-    /// The data, in the two pieces in which a ring has it.
+    /// The data, in the two pieces in which it lies in a ring.
     pub(crate) data: (&'a [u8], &'a [u8]),
-    /// Data of each segment, if this is a train.
+    /// Data octets of each segment, if this is a train.
     pub(crate) train: Option<u16>,
     pub(crate) owner: Option<Owner>,
 }
 
 impl TcpFrame<'_> {
-    /// Writes it into `slot`, which must have room for it.
+    /// Writes the frame into `slot`, which must have room for it.
     pub(crate) fn emit(&self, slot: &mut [u8], link: Link, device: &Capabilities) -> Transmit {
         let link_bytes = link.emit(slot, self.packet.ethertype());
         self.emit_behind(slot, link_bytes, device)
     }
 
-    /// The same, where the header of the link layer, of so many octets, is there already.
+    /// Writes the frame after a link-layer header of `link_bytes` octets that is already there.
     #[inline(always)]
     pub(crate) fn emit_behind(
         &self,
@@ -246,7 +246,7 @@ mod tests {
             sum.add(&bytes[ip_bytes..]);
             assert!(sum.is_good());
 
-            // What a device does with a partial one gives the same octets.
+            // A partial checksum that the device completes gives the same octets.
             let (mut partial, checksum) = frame(source, destination, true);
             let Checksum::Partial { start, offset } = checksum else { panic!("complete") };
             assert_eq!(usize::from(start), ip_bytes);

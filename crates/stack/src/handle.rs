@@ -1,8 +1,8 @@
-//! Names for what a stack holds.
+//! Identifiers for what a stack holds.
 
 use std::fmt;
 
-/// A connection. Never means another one, even after it is gone.
+/// Identifies a connection. It never comes to mean another one, even after that one is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SocketId {
     pub(crate) place: u32,
@@ -10,13 +10,13 @@ pub struct SocketId {
 }
 
 impl SocketId {
-    /// As one number, and back with [`SocketId::from_u64`].
+    /// Returns the identifier as one number, which [`SocketId::from_u64`] converts back.
     #[must_use]
     pub const fn as_u64(self) -> u64 {
         (self.generation as u64) << 32 | self.place as u64
     }
 
-    /// See [`SocketId::as_u64`].
+    /// Converts back from [`SocketId::as_u64`].
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "two halves")]
     pub const fn from_u64(number: u64) -> Self {
@@ -30,7 +30,7 @@ impl fmt::Debug for SocketId {
     }
 }
 
-/// A listener. Never means another one.
+/// Identifies a listener. It never comes to mean another one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ListenerId {
     pub(crate) place: u32,
@@ -38,13 +38,13 @@ pub struct ListenerId {
 }
 
 impl ListenerId {
-    /// As one number, and back with [`ListenerId::from_u64`].
+    /// Returns the identifier as one number, which [`ListenerId::from_u64`] converts back.
     #[must_use]
     pub const fn as_u64(self) -> u64 {
         (self.generation as u64) << 32 | self.place as u64
     }
 
-    /// See [`ListenerId::as_u64`].
+    /// Converts back from [`ListenerId::as_u64`].
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "two halves")]
     pub const fn from_u64(number: u64) -> Self {

@@ -1,7 +1,7 @@
-//! SipHash (Aumasson and Bernstein, 2012) over whole words: a keyed hash that who does not know the
-//! key can neither predict nor make collide.
+//! SipHash (Aumasson and Bernstein, 2012) over whole words: a keyed hash that nobody without the
+//! key can predict or make collide.
 //!
-//! With one round a word and three at the end it finds connections; with two and four it makes
+//! With one round per word and three at the end it finds connections; with two and four it makes
 //! initial sequence numbers, cookies and ports.
 
 use serde::{Deserialize, Serialize};
@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Key(pub(crate) u64, pub(crate) u64);
 
-/// For tables: fast, and good enough against floods of chosen keys.
+/// Hashes for tables: fast, and good enough against floods of chosen keys.
 pub(crate) fn fast(key: Key, words: &[u64]) -> u64 {
     sip::<1, 3>(key, words)
 }
 
-/// For what somebody must not guess although he sees many results.
+/// Hashes for values that an observer of many of them must not be able to predict.
 pub(crate) fn strong(key: Key, words: &[u64]) -> u64 {
     sip::<2, 4>(key, words)
 }

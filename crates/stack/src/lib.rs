@@ -1,13 +1,13 @@
-//! TCP/IP as a state machine: segments in, segments out, timers asked for, time passed in.
+//! TCP/IP as a state machine: frames go in and come out, the caller asks for timers and passes the time in.
 //!
-//! There is no thread in here, no clock, no socket, no source of randomness and no `unsafe`; nothing
-//! is allocated for a packet. Whoever owns a [`Stack`] drives it, in this order:
+//! It has no thread, no clock, no socket, no source of randomness and no `unsafe`; nothing is
+//! allocated per packet. The owner of a [`Stack`] drives it, in this order:
 //!
-//! 1. **handle**: [`Stack::handle_frame`] for each frame that came, [`Stack::handle_completion`] for what
+//! 1. **handle**: [`Stack::handle_frame`] for each received frame, [`Stack::handle_completion`] for what
 //!    has left the device, [`Stack::handle_timeout`] when [`Stack::poll_timeout`] says so;
-//! 2. **do** what the user wants: [`Stack::connect`], [`Stack::send`], [`Stack::recv`] and their kin;
-//! 3. **poll**: [`Stack::poll_transmit`] until it gives nothing more, each time with an empty slot;
-//!    [`Stack::poll_event`] for who has become ready; [`Stack::poll_timeout`] for when to come again.
+//! 2. **do** what the user wants: [`Stack::connect`], [`Stack::send`], [`Stack::recv`] and the like;
+//! 3. **poll**: [`Stack::poll_transmit`] until it returns nothing more, each time with an empty slot;
+//!    [`Stack::poll_event`] for sockets that have become ready; [`Stack::poll_timeout`] for the next deadline.
 //!
 //! ```text
 //! frame ─▶ interface/ ─▶ demux ─▶ connection/arrival ─▶ receive/ ─▶ recv()

@@ -1,4 +1,4 @@
-//! What holds bytes and connections: nothing is allocated for a packet, and nothing is kept for a
+//! Storage for bytes and connections: nothing is allocated per packet, and nothing is kept for a
 //! connection that has no data.
 
 mod pool;

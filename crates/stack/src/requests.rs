@@ -1,25 +1,25 @@
-//! How busy the other ends of conversations are.
+//! Statistics on how long peers take from an answer to their next request.
 
 use std::time::Duration;
 
 use crate::units::Micros;
 
-/// Lengths of waits that are told apart: powers of two, in microseconds, up to a quarter of a second and more.
+/// Classes of waiting times: powers of two, in microseconds, up to a quarter of a second and more.
 const LENGTHS: usize = 19;
 
-/// Requests: data that has come together with the acknowledgment of all that was sent before it, as it does from a peer
-/// who had an answer and then asked for more.
+/// Counts of requests: data that came together with the acknowledgment of all that was sent before it, as from a peer
+/// that got an answer and then asked for more.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Requests {
     number: u32,
-    /// Microseconds of all together.
+    /// Sum of the waiting times, in microseconds.
     waited: u64,
-    /// How many waited for fewer microseconds than this power of two, and for no fewer than the one before.
+    /// For each power of two, how many waited for fewer microseconds than that, and for no fewer than the one before.
     of_length: [u32; LENGTHS],
 }
 
 impl Requests {
-    /// One has come, so long after the answer had left.
+    /// Counts a request that came this long after the answer had left.
     #[inline(always)]
     pub(crate) fn note(&mut self, waited: Micros) {
         self.number = self.number.wrapping_add(1);
@@ -29,15 +29,15 @@ impl Requests {
         *of_length = of_length.wrapping_add(1);
     }
 
-    /// How many have come.
+    /// Returns the number of requests.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// From an answer to the next request, as the quicker ones have it: the way to the peer and back, and what it has to do
-    /// between. The mean of all; or what the quickest quarter stays below (a power of two microseconds), if that is
-    /// less, so that those who wait for long do not speak for the others. None if none has come.
+    /// Returns the typical time from an answer to the next request, which is the round trip plus what the peer does in
+    /// between. It is the mean of all; or what the quickest quarter stays below (a power of two microseconds), if that is
+    /// less, so that peers that wait for long do not count for the others. None if there was no request.
     #[must_use]
     pub fn wait(&self) -> Option<Duration> {
         let mean = self.waited.checked_div(self.number.into())?;

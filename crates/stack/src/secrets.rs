@@ -1,4 +1,4 @@
-//! What somebody who cannot see the traffic must not be able to guess.
+//! Values that an off-path attacker must not be able to guess.
 
 use uncork_packet::Instant;
 use uncork_wire::SeqNumber;
@@ -6,7 +6,7 @@ use uncork_wire::SeqNumber;
 use crate::demux::Tuple;
 use crate::hash::{self, Key};
 
-/// Random octets from whoever makes the stack: there is no source of them in here.
+/// Keys derived from the random octets that the stack is made with: it has no source of randomness itself.
 pub(crate) struct Secrets {
     /// For the table of connections.
     pub(crate) table: Key,
@@ -14,7 +14,7 @@ pub(crate) struct Secrets {
     stamps: Key,
     ports: Key,
     flows: Key,
-    /// For cookies of Fast Open, and for the table of those that were got.
+    /// For Fast Open: the cookies that are given, and the table of those that were received.
     pub(crate) fast_open: (Key, Key),
 }
 
@@ -41,8 +41,8 @@ impl Secrets {
         }
     }
 
-    /// Initial sequence number (RFC 6528 §3): a clock of 4 µs, and a function of the connection that
-    /// nobody else can compute.
+    /// Returns an initial sequence number (RFC 6528 §3): a clock of 4 µs plus a keyed function of the
+    /// connection's ends.
     pub(crate) fn initial_sequence(&self, tuple: &Tuple, now: Instant) -> SeqNumber {
         let clock = now.as_nanos() >> 12;
         let function = hash::strong(self.sequence, &tuple.words());
@@ -51,24 +51,24 @@ impl Secrets {
         SeqNumber(number)
     }
 
-    /// Where the timestamp clock of a connection begins (RFC 7323 §5.4), so that it tells no uptime.
+    /// Returns the offset of a connection's timestamp clock (RFC 7323 §5.4), so that it does not reveal the uptime.
     #[expect(clippy::cast_possible_truncation, reason = "timestamps wrap")]
     pub(crate) fn stamp_offset(&self, tuple: &Tuple) -> u32 {
         let [local, local_rest, remote, remote_rest, _] = tuple.words();
-        // The same for all connections between two hosts: then a new connection's timestamps are
-        // later than an old one's, and TIME-WAIT can be cut short by them (RFC 6191).
+        // The same for all connections between two hosts: a new connection's timestamps are then
+        // later than an old one's, and can cut TIME-WAIT short (RFC 6191).
         hash::strong(self.stamps, &[local, local_rest, remote, remote_rest]) as u32
     }
 
-    /// Where to begin looking for a free port, for this destination (RFC 6056 §3.3.3).
+    /// Returns where the search for a free port begins, for this destination (RFC 6056 §3.3.3).
     #[expect(clippy::cast_possible_truncation, reason = "any number will do")]
     pub(crate) fn port_offset(&self, tuple: &Tuple) -> u32 {
         hash::strong(self.ports, &tuple.words()) as u32
     }
 
-    /// The flow label of packets between these ends (RFC 6437 §3: the same for all of a flow, spread evenly, and not to be
-    /// guessed), by which routers choose one of several ways where they do not look at ports (net.ipv6.auto_flowlabels). Zero
-    /// would say that there is none; of IPv4 there is none.
+    /// Returns the flow label of packets between these ends (RFC 6437 §3: the same for all of a flow, evenly distributed, and not
+    /// guessable), by which routers choose one of several paths where they do not look at ports (net.ipv6.auto_flowlabels). It is
+    /// not zero, which would mean that there is none, except for IPv4, which has none.
     pub(crate) fn flow_label(&self, tuple: &Tuple) -> u32 {
         if !tuple.is_ipv6() {
             return 0;
@@ -77,13 +77,13 @@ impl Secrets {
         label.max(1)
     }
 
-    /// Where to look for a free port of UDP, the `turn`th time.
+    /// Returns where the search for a free UDP port begins, for the `turn`th time.
     #[expect(clippy::cast_possible_truncation, reason = "any number will do")]
     pub(crate) fn udp_port(&self, turn: u32) -> u32 {
         hash::strong(self.ports, &[u64::from(turn)]) as u32
     }
 
-    /// 24 bits that authenticate a SYN cookie made in the minute `count` (RFC 4987 §3.6).
+    /// Returns the 24 bits that authenticate a SYN cookie made in the minute `count` (RFC 4987 §3.6).
     pub(crate) fn cookie(&self, tuple: &Tuple, irs: SeqNumber, count: u64, extra: u64) -> u32 {
         let [a, b, c, d, e] = tuple.words();
         let words = [a, b, c, d, e, u64::from(irs.0), count, extra];

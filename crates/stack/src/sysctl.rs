@@ -1,13 +1,13 @@
-//! Settings of the host (`/proc/sys/net/ipv4`), for a stack that is to do what the kernel's TCP would do in its place.
+//! Settings of the host (`/proc/sys/net/ipv4`), for a stack that is to behave like the kernel's TCP.
 
 use std::time::Duration;
 
 use crate::config::{Config, Ecn};
 
 impl Config {
-    /// Sets what the host says of connections: how long a silent peer is waited for, how much may wait to be sent, whether
-    /// small writes wait for a completion. `sysctl` gives a setting as it is read, by its name there; what it does not
-    /// have, or makes no sense, stays.
+    /// Applies the host's settings for connections: retries and timeouts, bounds of memory and of unsent data, autocorking,
+    /// and which options are used. `sysctl` returns the text of a setting by its name there; a setting that it does not have,
+    /// or that makes no sense, is left as it was.
     ///
     /// Not tcp_limit_output_bytes, of which Linux has several megabytes: [`Config::small_queue_bytes`] is this stack's own.
     pub fn follow(&mut self, sysctl: &dyn Fn(&str) -> Option<String>) {
@@ -43,7 +43,7 @@ impl Config {
         switch(&mut self.window_scaling, "tcp_window_scaling");
         self.ecn = match octet("tcp_ecn") {
             Some(0) => Ecn::Refused,
-            // What is AccECN's beside, this stack does not know (ip-sysctl.rst).
+            // These values add AccECN, which this stack does not implement (ip-sysctl.rst).
             Some(2 | 5) => Ecn::Granted,
             Some(1 | 3 | 4) => Ecn::Asked,
             _ => self.ecn,
@@ -51,8 +51,8 @@ impl Config {
     }
 }
 
-/// What all connections may hold (tcp_mem): of its three numbers of pages the first says where pressure ends, which is
-/// where it began here. Pages are taken to have 4 KiB; where they have more this is less, and never too much.
+/// Returns the memory bounds of all connections (tcp_mem): the first of its three numbers of pages says where pressure ends,
+/// which here is where it began. A page is taken as 4 KiB; where pages are larger the bounds are lower, never too high.
 fn memory_bytes(sysctl: &dyn Fn(&str) -> Option<String>) -> Option<(usize, usize)> {
     let text = sysctl("tcp_mem")?;
     let mut bytes = text

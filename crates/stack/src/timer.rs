@@ -1,15 +1,15 @@
 //! A hierarchical timer wheel (Varghese and Lauck, 1987): setting, moving and cancelling take a
 //! constant number of steps, however many timers there are.
 //!
-//! A place has one entry, which is not here but with what is at the place ([`Entries`]): to set a timer is
-//! then no look at memory that nobody else looks at. A connection keeps the deadlines of its own few timers
-//! and enters the earliest; one that moves to later is left where it is, and looked at again when its old
-//! time has come, so that an acknowledgment that moves a retransmission costs no work here.
+//! A place has one entry, which is kept not here but with what is at the place ([`Entries`]): setting a timer
+//! then touches no memory that is not in use anyway. A connection keeps the deadlines of its own few timers
+//! and enters the earliest; one that moves to later is left in its slot, and looked at again at its old
+//! time, so that an acknowledgment that moves a retransmission costs no work here.
 
 use uncork_packet::Instant;
 
-/// Nanoseconds of a tick, as a power of two: 4.1 µs. Deadlines are kept exactly; ticks only say in
-/// which slot to look for them.
+/// Nanoseconds of a tick, as a power of two: 4.1 µs. Deadlines are kept exactly; ticks only choose
+/// the slot in which to look for them.
 const TICK: u32 = 12;
 /// Slots of a level, as a power of two.
 const BITS: u32 = 6;
@@ -17,34 +17,34 @@ const SLOTS: usize = 1 << BITS;
 /// Levels. Together with the ticks they span 2⁶⁰ ns: 36 years.
 const LEVELS: usize = 8;
 
-/// Entries of a coarse slot that are looked at to find the earliest; with more it is gone through when
-/// its time begins.
+/// Entries of a coarse slot that are searched for the earliest deadline; a slot with more is refined
+/// when its time begins.
 const MOST_LOOKS: usize = 16;
 
-/// Places that a slot keeps room for when it is gone through.
+/// Places that a slot keeps room for after it was refined.
 const KEPT_PLACES: usize = 1024;
 
-/// Which entries are due when.
+/// A timer wheel.
 #[derive(Debug)]
 pub(crate) struct Wheel {
-    /// Ticks that have been gone through.
+    /// Ticks that have been processed.
     elapsed: u64,
-    /// Places by level and slot, in no order. Lists that go from entry to entry would make the processor wait
-    /// for each of them: where a million connections have timers, none is in a cache when its slot's time begins.
+    /// Places by level and slot, in no order. Linked lists would make the processor wait for one entry after the
+    /// other: where a million connections have timers, none is in a cache when its slot's time begins.
     slots: [[Vec<u32>; SLOTS]; LEVELS],
-    /// Which slots of a level have an entry.
+    /// Bitmap of the slots of each level that have an entry.
     occupied: [u64; LEVELS],
-    /// See [`Wheel::next`], which is asked for in every turn. Too early while entries that are due are
-    /// being popped.
+    /// Cached result of [`Wheel::next`], which is asked for in every turn. Too early while entries that
+    /// are due are being popped.
     next: Option<Instant>,
 }
 
-/// Of one place: when it is due, and where the place is.
+/// The timer of one place: its deadline, and where in the wheel it is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
     deadline: Instant,
     index: u32,
-    /// Level and slot that it is in; a level that does not exist if it is in none.
+    /// Level and slot that it is in; an invalid level if it is in none.
     level: u8,
     slot: u8,
 }
@@ -56,16 +56,16 @@ impl Default for Entry {
 }
 
 impl Entry {
-    /// When it comes up, or never.
+    /// Returns the deadline, or never.
     #[inline]
     pub(crate) fn deadline(&self) -> Instant {
         self.deadline
     }
 }
 
-/// Those who keep the entries.
+/// The owner of the entries.
 pub(crate) trait Entries {
-    /// The one of a place, if somebody is there.
+    /// Returns the entry of a place, if the place is in use.
     fn entry(&mut self, place: u32) -> Option<&mut Entry>;
 }
 
@@ -75,19 +75,19 @@ impl Wheel {
         Self { elapsed: 0, slots, occupied: [0; LEVELS], next: None }
     }
 
-    /// Sees to it that the entry of `place` comes up at `deadline` or before; an earlier one that
-    /// stands is left as it is.
+    /// Makes the entry of `place` expire at `deadline` or before; an earlier deadline
+    /// that is already set is kept.
     pub(crate) fn ensure(&mut self, entries: &mut impl Entries, place: u32, deadline: Instant) {
         if entries.entry(place).is_none_or(|entry| entry.deadline <= deadline) {
             return;
         }
         self.take_out(entries, place);
         self.enter(entries, place, deadline);
-        // It has only moved to earlier.
+        // The deadline has only moved to earlier.
         self.next = Some(self.next.map_or(deadline, |next| next.min(deadline)));
     }
 
-    /// Takes the entry of `place` out, if there is one.
+    /// Removes the entry of `place`, if there is one.
     pub(crate) fn cancel(&mut self, entries: &mut impl Entries, place: u32) {
         let standing = entries.entry(place).map(|entry| entry.deadline);
         self.take_out(entries, place);
@@ -102,7 +102,7 @@ impl Wheel {
         let (level, slot) = (usize::from(level), usize::from(slot));
         let Some(places) = self.slots.get_mut(level).map(|slots| &mut slots[slot]) else { return };
         places.swap_remove(index as usize);
-        // Whoever was the last stands there now.
+        // The last one of the list has taken its place.
         if let Some(entry) = places.get(index as usize).and_then(|&moved| entries.entry(moved)) {
             entry.index = index;
         }
@@ -111,7 +111,7 @@ impl Wheel {
         }
     }
 
-    /// Takes out an entry that is due, if there is one.
+    /// Removes an entry that is due, if there is one, and returns its place.
     pub(crate) fn pop(&mut self, entries: &mut impl Entries, now: Instant) -> Option<u32> {
         let due = self.take_due(entries, now);
         if due.is_none() {
@@ -137,13 +137,13 @@ impl Wheel {
         }
     }
 
-    /// The slot's time has begun: its entries move to finer levels.
+    /// Moves the entries of a slot whose time has begun to finer levels.
     #[cold]
     fn refine(&mut self, entries: &mut impl Entries, level: usize, slot: usize) {
         let mut places = std::mem::take(&mut self.slots[level][slot]);
         self.occupied[level] &= !(1 << slot);
         for some in places.chunks(MOST_LOOKS) {
-            // None of them may be in a cache, and none says where another is: with nothing else in between the
+            // None of them may be in a cache, and none depends on another: with no other work in between, the
             // processor waits for all of them at once.
             for &place in some {
                 std::hint::black_box(deadline_of(entries, place));
@@ -160,7 +160,7 @@ impl Wheel {
         }
     }
 
-    /// When to look again: at the first deadline, or before it where too many are close together to
+    /// Returns when to look again: at the first deadline, or before it where a slot has too many to
     /// look at them all.
     #[inline]
     pub(crate) fn next(&self) -> Option<Instant> {
@@ -176,7 +176,7 @@ impl Wheel {
         places.iter().map(|&place| deadline_of(entries, place)).min()
     }
 
-    /// The slot whose time comes first, and the tick at which it begins.
+    /// Returns the slot whose time comes first, and the tick at which it begins.
     fn first_slot(&self) -> Option<(usize, usize, u64)> {
         for level in 0..LEVELS {
             let occupied = self.occupied[level];
@@ -186,7 +186,7 @@ impl Wheel {
             let shift = BITS * level as u32;
             let position = self.elapsed >> shift;
             let current = (position % SLOTS as u64) as u32;
-            // Entries of a level are at most one turn ahead, so the next occupied slot, going round
+            // Entries of a level are at most one rotation ahead, so the next occupied slot, going round
             // from the current one, is the earliest.
             let ahead = occupied.rotate_right(current).trailing_zeros();
             let start = (position + u64::from(ahead)) << shift;
@@ -196,14 +196,14 @@ impl Wheel {
         None
     }
 
-    /// Of a place that is in no list.
+    /// Enters a place that is in no slot.
     fn enter(&mut self, entries: &mut impl Entries, place: u32, deadline: Instant) {
-        // A deadline that has passed comes up in the current tick.
+        // A deadline that has passed is due in the current tick.
         let tick = (deadline.as_nanos() >> TICK).max(self.elapsed);
         // The level is that of the highest bit in which the deadline differs from now.
         let differs = (tick ^ self.elapsed) | (SLOTS as u64 - 1);
         let level = ((63 - differs.leading_zeros()) / BITS).min(LEVELS as u32 - 1) as usize;
-        // What is further away than the top level reaches is looked at again at its end.
+        // A deadline beyond the range of the top level is looked at again at the end of that range.
         let horizon = (SLOTS as u64 - 1) << (BITS * (LEVELS as u32 - 1));
         let tick = tick.min(self.elapsed.saturating_add(horizon));
         let slot = ((tick >> (BITS * level as u32)) % SLOTS as u64) as usize;
@@ -289,7 +289,7 @@ mod tests {
                     let standing = model.entry(place).or_insert(deadline);
                     *standing = deadline.min(*standing);
                 }
-                // An engine sleeps until `next` and looks then: never later than anything is due.
+                // An engine sleeps until `next` and looks then: never later than any deadline.
                 let target = now + Duration::from_nanos(pass);
                 loop {
                     let first = model.values().min().copied();

@@ -18,15 +18,15 @@ impl Micros {
         Self(millis.saturating_mul(1000))
     }
 
-    /// Rounded up: a deadline that is early by less than a microsecond would still be early.
+    /// Converts a duration, rounded up: a deadline that is early by less than a microsecond would still be early.
     pub(crate) fn from_duration(duration: Duration) -> Self {
         let seconds = duration.as_secs().saturating_mul(1_000_000);
         let micros = seconds.saturating_add(duration.subsec_nanos().div_ceil(1000).into());
         Self(u32::try_from(micros).unwrap_or(u32::MAX))
     }
 
-    /// From one moment to a later one, rounded up likewise. Not by way of a `Duration`, whose seconds cost a
-    /// division each time.
+    /// Returns the time from one moment to a later one, rounded up likewise. It avoids a `Duration`, whose seconds cost
+    /// a division each time.
     #[inline]
     pub(crate) fn between(earlier: Instant, later: Instant) -> Self {
         let nanos = later.as_nanos().saturating_sub(earlier.as_nanos());
@@ -50,7 +50,7 @@ impl Micros {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// Twice as long, `times` times.
+    /// Returns the span doubled `times` times.
     pub(crate) fn doubled(self, times: u32) -> Self {
         Self(u32::try_from(u64::from(self.0) << times.min(32)).unwrap_or(u32::MAX))
     }
@@ -65,7 +65,7 @@ impl Add<Micros> for Instant {
     }
 }
 
-/// A moment or none, in the room of a moment.
+/// An optional moment, in the size of a moment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MaybeInstant(Instant);
 

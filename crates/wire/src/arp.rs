@@ -12,27 +12,27 @@ pub const PACKET_BYTES: usize = 28;
 /// Hardware type Ethernet, protocol IPv4, and the lengths of their addresses.
 const ETHERNET_IPV4: [u8; 6] = [0, 1, 0x08, 0x00, 6, 4];
 
-/// What the packet is for.
+/// The operation of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// Who has the target address?
+    /// Asks for the hardware address of the target.
     Request,
-    /// The sender has.
+    /// Tells the hardware address of the sender.
     Reply,
 }
 
 /// An ARP packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet {
-    /// Question or answer.
+    /// Request or reply.
     pub operation: Operation,
     /// Hardware address of the sender.
     pub sender_mac: Mac,
     /// IPv4 address of the sender; 0.0.0.0 in a probe (RFC 5227).
     pub sender: Ipv4Addr,
-    /// Hardware address of the target; of no meaning in a request.
+    /// Hardware address of the target; meaningless in a request.
     pub target_mac: Mac,
-    /// IPv4 address that is asked for, or that asked.
+    /// IPv4 address that is asked for; in a reply, that of the requester.
     pub target: Ipv4Addr,
 }
 
@@ -41,7 +41,7 @@ impl Packet {
     ///
     /// # Errors
     ///
-    /// [`Unread::CutShort`], or [`Malformed::Arp`] if it is about other kinds of addresses or is
+    /// [`Unread::CutShort`], or [`Malformed::Arp`] if it is for other address types or is
     /// neither request nor reply.
     pub fn read(bytes: &[u8]) -> Result<Self, Unread> {
         let kind: [u8; 6] = array(bytes, 0)?;

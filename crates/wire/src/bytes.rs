@@ -1,9 +1,9 @@
-//! Numbers in network order, read where they may be missing.
+//! Reads of numbers in network byte order from slices that may be too short.
 
 use crate::Unread;
 use crate::checksum::Sum;
 
-/// The first `N` octets of what follows `offset`.
+/// Returns the first `N` octets from `offset` on.
 pub(crate) fn array<const N: usize>(bytes: &[u8], offset: usize) -> Result<[u8; N], Unread> {
     bytes.get(offset..).and_then(|rest| rest.first_chunk()).copied().ok_or(Unread::CutShort)
 }
@@ -23,8 +23,8 @@ pub(crate) fn be32(bytes: &[u8], offset: usize) -> Result<u32, Unread> {
     array(bytes, offset).map(u32::from_be_bytes)
 }
 
-/// Writes words in network order to the start of `place`, and adds them to a checksum while they are in
-/// registers: reading back what was just written in pieces of another size would stall.
+/// Writes words in network byte order to the start of `place`, and adds them to a checksum while they are
+/// in registers: reading back memory that was just written in pieces of another size would stall.
 #[inline]
 pub(crate) fn put_words<const N: usize>(place: &mut [u8], words: [u32; N], sum: &mut Sum) {
     for (place, word) in place[..4 * N].chunks_exact_mut(4).zip(words) {

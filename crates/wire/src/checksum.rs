@@ -1,41 +1,41 @@
-//! The Internet checksum (RFC 1071), alone or while copying.
+//! The Internet checksum (RFC 1071), computed alone or while copying.
 //!
-//! The sum is made of words in the machine's own order and turned round once at the end, which
-//! RFC 1071 §2(B) allows; 32-bit words go into 64-bit sums, so no carry can get lost in between and
-//! the compiler may use vectors.
+//! The sum is made of words in the machine's byte order and swapped once at the end, which
+//! RFC 1071 §2(B) allows; 32-bit words go into 64-bit sums, so no carry is lost in between and
+//! the compiler may vectorise.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Octets that one turn of the inner loop takes.
+/// Octets that one iteration of the inner loop takes.
 const BLOCK: usize = 32;
 
-/// Below so many octets the vectors of longer ones take more time to begin and end than they save.
+/// Up to this many octets, setting up and finishing the vector loop takes more time than it saves.
 const SHORT: usize = 256;
 
 /// A checksum in the making: octets are added in the order of the packet.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sum {
-    /// Sum of 32-bit words in the machine's order: there is room for 2³² of them, more than a packet has.
+    /// Sum of 32-bit words in the machine's byte order: there is room for 2³² of them, more than a packet has.
     words: u64,
     /// Whether an odd number of octets was added, so that the next one is the lower half of a word.
     odd: bool,
 }
 
 impl Sum {
-    /// Goes on from words that were summed in the machine's order.
+    /// Continues from words that were summed in the machine's byte order.
     #[inline]
     pub(crate) const fn of_words(words: u64) -> Self {
         Self { words, odd: false }
     }
 
-    /// Adds octets that follow on those added so far, an odd number of them or not.
+    /// Adds the octets that follow those added so far, whether or not those were an odd number.
     #[inline]
     pub fn add(&mut self, bytes: &[u8]) {
         self.join(sum_words(bytes), bytes.len());
     }
 
-    /// Copies `source` to the start of `target` and adds it on the way: the octets are in registers
-    /// once.
+    /// Copies `source` to the start of `target` and adds it on the way, so that the octets are loaded
+    /// into registers once.
     ///
     /// # Panics
     ///
@@ -45,14 +45,14 @@ impl Sum {
         self.join(copy_words(target, source), source.len());
     }
 
-    /// Adds a number of 16 bits at an even place.
+    /// Adds a 16-bit number at an even offset.
     #[inline]
     pub fn add_u16(&mut self, value: u16) {
         debug_assert!(!self.odd, "numbers of a header begin at even places");
         self.words += u64::from(value.to_be());
     }
 
-    /// Adds a number of 32 bits at an even place: a field that need not be read back from memory in
+    /// Adds a 32-bit number at an even offset: a field that need not be read back from memory in
     /// which it was just written piece by piece.
     #[inline]
     pub fn add_u32(&mut self, value: u32) {
@@ -60,7 +60,7 @@ impl Sum {
         self.words += u64::from(value.to_be());
     }
 
-    /// Adds what TCP, UDP and ICMPv6 sum beside themselves: addresses, protocol and length
+    /// Adds the pseudo-header that TCP and UDP sum over IPv4: addresses, protocol and length
     /// (RFC 9293 §3.1).
     pub fn add_pseudo_v4(
         &mut self,
@@ -74,7 +74,7 @@ impl Sum {
         self.add_length(proto, bytes);
     }
 
-    /// The same for IPv6 (RFC 8200 §8.1).
+    /// Adds the pseudo-header of IPv6, which ICMPv6 sums too (RFC 8200 §8.1).
     pub fn add_pseudo_v6(
         &mut self,
         source: Ipv6Addr,
@@ -92,22 +92,22 @@ impl Sum {
         self.add_u16(u16::from(protocol));
     }
 
-    /// The checksum to be written into the header, in host order: the complement of the sum.
+    /// Returns the checksum to be written into the header, in host order: the complement of the sum.
     #[must_use]
     #[inline]
     pub fn finish(self) -> u16 {
         !self.folded()
     }
 
-    /// Whether everything, the checksum in the header included, sums up as it must.
+    /// Returns whether the sum over everything, the header's checksum included, is correct.
     #[must_use]
     #[inline]
     pub fn is_good(self) -> bool {
         self.folded() == 0xffff
     }
 
-    /// The sum itself in host order, not complemented: what the checksum field holds when the rest
-    /// is to be added by the device.
+    /// Returns the sum itself in host order, not complemented: what the checksum field holds when the
+    /// device is to add the rest.
     #[must_use]
     #[inline]
     pub fn folded(self) -> u16 {
@@ -116,13 +116,13 @@ impl Sum {
 
     #[inline]
     fn join(&mut self, words: u64, octets: usize) {
-        // Octets at odd places count in the other half of a word (RFC 1071 §2(B)).
+        // A piece that begins at an odd offset has its octets in the other half of each word (RFC 1071 §2(B)).
         self.words += if self.odd { u64::from(fold(words).swap_bytes()) } else { words };
         self.odd ^= octets % 2 == 1;
     }
 }
 
-/// The checksum of octets that stand alone: an IPv4 header, an ICMPv4 message.
+/// Returns the checksum of octets without a pseudo-header: an IPv4 header, an ICMPv4 message.
 #[must_use]
 pub fn of(bytes: &[u8]) -> u16 {
     let mut sum = Sum::default();
@@ -130,15 +130,15 @@ pub fn of(bytes: &[u8]) -> u16 {
     sum.finish()
 }
 
-/// The halves of a sum added with the carry that this gives, twice: in the upper half of a number and itself turned
-/// by half is just that. Only nothing at all sums up to nothing.
+/// Folds a sum to 16 bits with end-around carry. Adding a number to itself rotated by half its width leaves, in the upper
+/// half, the sum of both halves plus its carry. Only a sum of zero folds to zero.
 #[inline]
 pub(crate) fn fold(words: u64) -> u16 {
     let sum = (words.wrapping_add(words.rotate_left(32)) >> 32) as u32;
     (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
-/// Copies octets to the start of `target`, and gives the sum of their words.
+/// Copies octets to the start of `target`, and returns the sum of their words.
 #[inline]
 pub(crate) fn copy_words(target: &mut [u8], source: &[u8]) -> u64 {
     let target = &mut target[..source.len()];
@@ -173,7 +173,7 @@ fn sum_long(bytes: &[u8]) -> u64 {
     blocks.iter().map(sum_block).sum::<u64>() + sum_rest(rest)
 }
 
-/// Of a request's size: eight octets at a time, each with the carry of those before.
+/// Sums octets of a typical request's size: eight at a time, each with the carry of those before.
 #[inline]
 fn sum_short(bytes: &[u8]) -> u64 {
     let (blocks, rest) = bytes.as_chunks::<BLOCK>();
@@ -188,7 +188,7 @@ fn sum_short(bytes: &[u8]) -> u64 {
     if rest.is_empty() { sum } else { sum + sum_rest(rest) }
 }
 
-/// Of what is less than a block.
+/// Sums the octets that are left after whole blocks.
 #[inline(never)]
 fn sum_rest(bytes: &[u8]) -> u64 {
     let (fours, rest) = bytes.as_chunks::<4>();
@@ -203,7 +203,7 @@ fn sum_rest(bytes: &[u8]) -> u64 {
     words
 }
 
-/// At most 2³⁵, so that gigabytes can be summed before a fold.
+/// Sums one block. The result is at most 2³⁵, so that gigabytes can be summed before a fold.
 #[inline]
 fn sum_block(block: &[u8; BLOCK]) -> u64 {
     let (words, _) = block.as_chunks::<4>();
@@ -216,7 +216,7 @@ mod tests {
 
     use super::{Sum, of};
 
-    /// RFC 1071 §1, word by word.
+    /// The sum of RFC 1071 §1, word by word.
     fn plain(bytes: &[u8]) -> u16 {
         let mut sum = 0u32;
         for pair in bytes.chunks(2) {

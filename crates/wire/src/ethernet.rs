@@ -21,15 +21,15 @@ impl EtherType {
     pub const IPV6: Self = Self(0x86dd);
 }
 
-/// A hardware address.
+/// A hardware (MAC) address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// Everybody on the link.
+    /// The broadcast address.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
-    /// Whether it names one station: neither a group nor nobody at all.
+    /// Returns whether it names one station: neither a group address nor all zeros.
     #[must_use]
     pub fn is_unicast(self) -> bool {
         self.0[0] & 1 == 0 && self.0 != [0; 6]
@@ -49,20 +49,20 @@ impl fmt::Debug for Mac {
     }
 }
 
-/// The header in front of a packet.
+/// The Ethernet header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// To whom.
+    /// Destination address.
     pub destination: Mac,
-    /// From whom.
+    /// Source address.
     pub source: Mac,
-    /// What follows.
+    /// Type of the payload.
     pub ethertype: EtherType,
 }
 
 impl Header {
-    /// Reads the header; what it is in front of is the second value. Tags are not stepped over: a
-    /// frame of a VLAN has the EtherType of its tag.
+    /// Reads the header, and returns it with the payload. VLAN tags are not skipped: a tagged frame
+    /// has the EtherType of its tag.
     ///
     /// # Errors
     ///

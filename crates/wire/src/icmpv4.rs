@@ -1,12 +1,12 @@
-//! ICMP (RFC 792), as far as a host that speaks TCP and UDP needs it.
+//! ICMP (RFC 792), as far as a host with TCP and UDP needs it.
 
 use crate::bytes::{be16, octet};
 use crate::{Malformed, Unread, checksum};
 
-/// Octets in front of a message's body.
+/// Octets before a message's body.
 pub const HEADER_BYTES: usize = 8;
 
-/// The head of a message.
+/// The header of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Message {
     /// Echo request (type 8): identifier and sequence number.
@@ -15,9 +15,9 @@ pub enum Message {
     EchoReply(u16, u16),
     /// Destination unreachable (type 3).
     Unreachable {
-        /// Why: 0 net, 1 host, 2 protocol, 3 port, 4 fragmentation needed, 13 prohibited …
+        /// The code: 0 net, 1 host, 2 protocol, 3 port, 4 fragmentation needed, 13 prohibited …
         code: u8,
-        /// With code 4: the MTU of the next hop, or 0 from routers older than RFC 1191.
+        /// With code 4: the MTU of the next hop, or 0 from routers that predate RFC 1191.
         next_hop_mtu: u16,
     },
     /// Time exceeded (type 11), with its code.
@@ -26,19 +26,19 @@ pub enum Message {
     Other(u8, u8),
 }
 
-/// Destination unreachable: the host; with a lower code, its network.
+/// Destination unreachable: the host; code 0 is for its network.
 pub const HOST_UNREACHABLE: u8 = 1;
 /// Destination unreachable: the port.
 pub const PORT_UNREACHABLE: u8 = 3;
-/// Destination unreachable: fragmentation needed, and DF set.
+/// Destination unreachable: fragmentation needed and DF set.
 pub const FRAGMENTATION_NEEDED: u8 = 4;
-/// The last code of destination unreachable that means something (RFC 1812 §5.2.7.1).
+/// The last code of destination unreachable that is defined (RFC 1812 §5.2.7.1).
 pub const LAST_UNREACHABLE: u8 = 15;
-/// The type of a message about a header that could not be made sense of.
+/// The type of a message about a header that could not be processed.
 pub const PARAMETER_PROBLEM: u8 = 12;
 
 impl Message {
-    /// Reads a message: its head, and its body: the data of an echo, or the start of the packet
+    /// Reads a message: its header, and its body, which is the data of an echo or the start of the packet
     /// that an error is about. The checksum is verified.
     ///
     /// # Errors
@@ -59,7 +59,7 @@ impl Message {
         Ok((message, &bytes[HEADER_BYTES..]))
     }
 
-    /// Writes the head into the first [`HEADER_BYTES`] octets, with the checksum over all of
+    /// Writes the header into the first [`HEADER_BYTES`] octets, with the checksum over all of
     /// `bytes`, whose body must be there already.
     ///
     /// # Panics

@@ -1,4 +1,4 @@
-//! ICMPv6 (RFC 4443) and the part of neighbour discovery (RFC 4861) that finds a hardware address.
+//! ICMPv6 (RFC 4443) and the part of neighbour discovery (RFC 4861) that resolves link-layer addresses.
 
 use std::net::Ipv6Addr;
 
@@ -7,58 +7,58 @@ use crate::checksum::Sum;
 use crate::ethernet::Mac;
 use crate::{Malformed, Protocol, Unread};
 
-/// Octets in front of the body of an echo or an error.
+/// Octets before the body of an echo or an error.
 pub const HEADER_BYTES: usize = 8;
 
-/// Octets of a solicitation or advertisement with the option for a hardware address.
+/// Octets of a solicitation or advertisement with its link-layer address option.
 pub const NEIGHBOUR_BYTES: usize = 32;
 
-/// Hop limit that neighbour discovery must have: who is on another link cannot make one
+/// Hop limit that neighbour discovery must have: a sender on another link cannot produce it
 /// (RFC 4861 §7.1).
 pub const NEIGHBOUR_HOP_LIMIT: u8 = 255;
 
-/// Option: the hardware address of the one who sent it (RFC 4861 §4.6.1).
+/// Option: the link-layer address of the sender (RFC 4861 §4.6.1).
 const SOURCE_LINK_ADDRESS: u8 = 1;
-/// Option: the hardware address of the one it is about.
+/// Option: the link-layer address of the target.
 const TARGET_LINK_ADDRESS: u8 = 2;
 
-/// Destination unreachable: no way is known there (RFC 4443 §3.1).
+/// Destination unreachable: no route to the destination (RFC 4443 §3.1).
 pub const NO_ROUTE: u8 = 0;
 /// Destination unreachable: the port.
 pub const PORT_UNREACHABLE: u8 = 4;
 
-/// The type of a message about a header that could not be made sense of (RFC 4443 §3.4).
+/// The type of a message about a header that could not be processed (RFC 4443 §3.4).
 pub const PARAMETER_PROBLEM: u8 = 4;
 
-/// Where reports of multicast listeners go (RFC 3810 §5.2.14).
+/// Destination address of multicast listener reports (RFC 3810 §5.2.14).
 pub const LISTENER_REPORTS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
 
 /// Hop limit of multicast listener discovery (RFC 3810 §5).
 pub const LISTENER_HOP_LIMIT: u8 = 1;
 
-/// What a listener report says of its groups: packets from anybody are listened to (RFC 3810 §5.2.12).
+/// Record type of a group in a listener report: each says that packets from any source are wanted (RFC 3810 §5.2.12).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listening {
-    /// It has been so, and was asked for.
+    /// MODE_IS_EXCLUDE: the current state, in answer to a query.
     IsSo = 2,
-    /// It is so from now on.
+    /// CHANGE_TO_EXCLUDE_MODE: listening begins now.
     Begins = 4,
 }
 
-/// Octets of a listener report on so many groups.
+/// Returns the octets of a listener report with this many groups.
 #[must_use]
 pub const fn listener_report_bytes(groups: usize) -> usize {
     HEADER_BYTES + groups * GROUP_BYTES
 }
 
-/// Octets of a group in it (RFC 3810 §5.2.5).
+/// Octets of one group's record (RFC 3810 §5.2.5).
 const GROUP_BYTES: usize = 20;
 
-/// Writes a listener report of version 2 (type 143) over `bytes`, which are as many as its groups take.
+/// Writes a version 2 listener report (type 143) over `bytes`, whose length is what its groups take.
 ///
 /// # Panics
 ///
-/// If there are fewer.
+/// If `bytes` is shorter than [`HEADER_BYTES`].
 pub fn emit_listener_report(
     bytes: &mut [u8],
     listening: Listening,
@@ -78,7 +78,7 @@ pub fn emit_listener_report(
     bytes[2..4].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// A message, or its head.
+/// A message, or its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Message {
     /// Echo request (type 128): identifier and sequence number.
@@ -91,24 +91,24 @@ pub enum Message {
     PacketTooBig(u32),
     /// Time exceeded (type 3), with its code.
     TimeExceeded(u8),
-    /// Who listens to multicast groups? (type 130)
+    /// Multicast listener query (type 130).
     ListenerQuery,
-    /// Who has `target`? (type 135)
+    /// Neighbour solicitation for `target` (type 135).
     NeighbourSolicitation {
-        /// Address that is asked for.
+        /// Address that is being resolved.
         target: Ipv6Addr,
-        /// Hardware address of who asks; absent in duplicate address detection.
+        /// Link-layer address of the sender; absent in duplicate address detection.
         source: Option<Mac>,
     },
-    /// The sender has `target` (type 136).
+    /// Neighbour advertisement for `target` (type 136).
     NeighbourAdvertisement {
         /// Address that it is about.
         target: Ipv6Addr,
-        /// It answers a solicitation.
+        /// Solicited flag: it answers a solicitation.
         solicited: bool,
-        /// It takes precedence over what is known.
+        /// Override flag: it takes precedence over a known link-layer address.
         overrides: bool,
-        /// The hardware address.
+        /// The target's link-layer address.
         mac: Option<Mac>,
     },
     /// Anything else, by type and code.
@@ -120,7 +120,7 @@ impl Message {
     ///
     /// # Errors
     ///
-    /// [`Unread::CutShort`], [`Malformed::Checksum`], or [`Malformed::Icmp`] for options that lie.
+    /// [`Unread::CutShort`], [`Malformed::Checksum`], or [`Malformed::Icmp`] for options of impossible length.
     pub fn read(bytes: &[u8], from: Ipv6Addr, to: Ipv6Addr) -> Result<(Self, &[u8]), Unread> {
         let (first, second) = (be16(bytes, 4)?, be16(bytes, 6)?);
         if !sum(bytes, from, to).is_good() {
@@ -150,7 +150,7 @@ impl Message {
 
     /// Writes the message over `bytes`, with the checksum over all of them; the body of an echo or
     /// an error must be there already. Neighbour discovery takes [`NEIGHBOUR_BYTES`] with a
-    /// hardware address and eight less without.
+    /// link-layer address and eight less without.
     ///
     /// # Panics
     ///
@@ -201,11 +201,11 @@ fn sum(bytes: &[u8], from: Ipv6Addr, to: Ipv6Addr) -> Sum {
     sum
 }
 
-/// The hardware address in the first option of this kind.
+/// Returns the link-layer address in the first option of this kind.
 fn link_address(bytes: &[u8], wanted: u8) -> Result<Option<Mac>, Unread> {
     let mut rest = bytes.get(24..).ok_or(Unread::CutShort)?;
     while !rest.is_empty() {
-        // In units of eight octets; zero is a lie (RFC 4861 §4.6).
+        // In units of eight octets; zero is invalid (RFC 4861 §4.6).
         let length = usize::from(octet(rest, 1)?) * 8;
         if length == 0 || length > rest.len() {
             return Err(Unread::Malformed(Malformed::Icmp));
@@ -218,7 +218,7 @@ fn link_address(bytes: &[u8], wanted: u8) -> Result<Option<Mac>, Unread> {
     Ok(None)
 }
 
-/// The group that whoever has `address` listens to (RFC 4291 §2.7.1).
+/// Returns the solicited-node multicast address of `address` (RFC 4291 §2.7.1).
 #[must_use]
 pub fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
     let mut group = [0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x01, 0xff, 0, 0, 0];
@@ -226,7 +226,7 @@ pub fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
     group.into()
 }
 
-/// The hardware address of a group (RFC 2464 §7).
+/// Returns the Ethernet address of a multicast group (RFC 2464 §7).
 #[must_use]
 pub fn multicast_mac(group: Ipv6Addr) -> Mac {
     let [.., a, b, c, d] = group.octets();

@@ -12,16 +12,16 @@ const IPV6_HEADER: usize = 40;
 /// More extension headers than any real packet has (RFC 8200 §4.1 lists seven places).
 const MAX_EXTENSIONS: usize = 8;
 
-/// No sender may have more than the largest window under way (RFC 7323 §2.3): a longer segment is
-/// a lie of the capture's about how long the frame was.
+/// No sender may have more than the largest window in flight (RFC 7323 §2.3): for a longer segment
+/// the capture misstates the frame's length.
 const MAX_TRANSPORT_BYTES: usize = 1 << 30;
 
 /// An IP packet that carries TCP.
 #[derive(Debug, Clone, Copy)]
 pub struct Packet<'a> {
-    /// Where it comes from.
+    /// Source address.
     pub source: IpAddr,
-    /// Where it goes.
+    /// Destination address.
     pub destination: IpAddr,
     /// The TCP segment, as far as it was captured.
     pub transport: &'a [u8],
@@ -37,7 +37,7 @@ impl<'a> Packet<'a> {
     /// # Errors
     ///
     /// [`Unread`]; a fragment other than the first has no TCP header and is [`Unread::NotTcp`].
-    /// Of the first one only what is in it counts: nothing is put together again here.
+    /// Of the first, only what it contains itself counts: nothing is reassembled here.
     pub fn read(bytes: &'a [u8], wire_bytes: usize) -> Result<Self, Unread> {
         match ip_version(bytes)? {
             4 => Self::read_v4(bytes, wire_bytes),
@@ -93,21 +93,21 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Whether a packet of this length can have been in a frame that had `wire_bytes` left for it.
-/// More in the frame than in the packet is padding (Ethernet's shortest frame has 60 octets); the
-/// other way round, Linux drops the packet (`ip_rcv_core`), and so do we.
+/// Returns whether a packet of this length fits into a frame that had `wire_bytes` left for it.
+/// Excess octets in the frame are padding (Ethernet's shortest frame has 60 octets); a packet longer
+/// than its frame is dropped by Linux (`ip_rcv_core`), and here too.
 fn fits(total_bytes: usize, header_bytes: usize, wire_bytes: usize) -> bool {
     total_bytes >= header_bytes
         && total_bytes <= wire_bytes
         && total_bytes - header_bytes <= MAX_TRANSPORT_BYTES
 }
 
-/// From `start` to `end`, or to where the capture cut the packet off.
+/// Returns the octets from `start` to `end`, or to where the capture cut the packet.
 fn up_to(bytes: &[u8], start: usize, end: usize) -> Result<&[u8], Unread> {
     bytes.get(start..end.min(bytes.len())).ok_or(Unread::CutShort)
 }
 
-/// Where TCP begins behind the extension headers (RFC 8200 §4).
+/// Returns the offset of the TCP header after the extension headers (RFC 8200 §4).
 fn skip_extensions(bytes: &[u8]) -> Result<usize, Unread> {
     let mut next = octet(bytes, 6)?;
     let mut offset = IPV6_HEADER;

@@ -1,5 +1,5 @@
-//! The IPv4 header (RFC 791) as a host reads and writes it. For captures, which may be cut or carry
-//! trains, see [`crate::ip`].
+//! The IPv4 header (RFC 791) as a host reads and writes it. For captures, whose frames may be cut or
+//! be segment trains, see [`crate::ip`].
 
 use std::net::Ipv4Addr;
 
@@ -9,7 +9,7 @@ use crate::{Malformed, Protocol, Unread, checksum};
 /// Octets of a header without options.
 pub const HEADER_BYTES: usize = 20;
 
-/// Hops that a packet may take (RFC 1700's recommendation, and Linux's default).
+/// TTL of packets that are sent (RFC 1700's recommendation, and Linux's default).
 pub const HOPS: u8 = 64;
 
 /// An IPv4 header without its options.
@@ -17,29 +17,29 @@ pub const HOPS: u8 = 64;
 pub struct Header {
     /// DSCP and, in the lower two bits, ECN (RFC 3168 §5).
     pub tos: u8,
-    /// Header and what follows it, in octets.
+    /// Total length: header and payload, in octets.
     pub total_bytes: u16,
     /// Identification, for fragments.
     pub id: u16,
-    /// Routers must not fragment it (DF).
+    /// DF: routers must not fragment it.
     pub dont_fragment: bool,
-    /// More fragments follow (MF).
+    /// MF: more fragments follow.
     pub more_fragments: bool,
-    /// Where this fragment begins, in units of eight octets.
+    /// Fragment offset, in units of eight octets.
     pub fragment_offset: u16,
-    /// Hops left.
+    /// Time to live, in hops.
     pub ttl: u8,
-    /// What follows.
+    /// Protocol of the payload.
     pub protocol: Protocol,
-    /// From whom.
+    /// Source address.
     pub source: Ipv4Addr,
-    /// To whom.
+    /// Destination address.
     pub destination: Ipv4Addr,
 }
 
 impl Header {
-    /// Of a packet that is never fragmented, so that its identification means nothing (RFC 6864
-    /// §4.1), with [`HOPS`].
+    /// Builds the header of a packet that is never fragmented, so that its identification means nothing
+    /// (RFC 6864 §4.1), with [`HOPS`].
     #[must_use]
     pub fn whole(
         protocol: Protocol,
@@ -61,8 +61,8 @@ impl Header {
         }
     }
 
-    /// Reads a packet: its header, and what follows header and options up to the total length.
-    /// Padding behind it is left out. The header's checksum is verified.
+    /// Reads a packet: its header, and the payload after header and options, up to the total length.
+    /// Padding after that is left out. The header's checksum is verified.
     ///
     /// # Errors
     ///
@@ -102,7 +102,7 @@ impl Header {
         Ok((header, &packet[header_bytes..total]))
     }
 
-    /// Whether it is all of a packet, and not a fragment.
+    /// Returns whether it is a whole packet, not a fragment.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         !self.more_fragments && self.fragment_offset == 0

@@ -18,20 +18,20 @@ pub struct Header {
     pub traffic_class: u8,
     /// Flow label, 20 bits (RFC 6437).
     pub flow_label: u32,
-    /// What follows the header, in octets.
+    /// Payload length, extension headers included, in octets.
     pub payload_bytes: u16,
-    /// What follows, or the first extension header.
+    /// Protocol of the payload, or the first extension header.
     pub next_header: Protocol,
     /// Hops left.
     pub hop_limit: u8,
-    /// From whom.
+    /// Source address.
     pub source: Ipv6Addr,
-    /// To whom.
+    /// Destination address.
     pub destination: Ipv6Addr,
 }
 
 impl Header {
-    /// Reads a packet: its header, and what follows it up to the payload length.
+    /// Reads a packet: its header, and its payload up to the payload length.
     ///
     /// # Errors
     ///
@@ -74,34 +74,34 @@ impl Header {
     }
 }
 
-/// Hop-by-hop options, a routing header, a fragment, options for the destination (IANA's registry of extension headers).
+/// Hop-by-hop options, routing, fragment and destination options (IANA's registry of extension headers).
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
 const DESTINATION: u8 = 60;
 
-/// Octets of hop-by-hop options that say nothing but [`ROUTER_ALERT`], in front of what `next` is.
+/// Octets of a hop-by-hop options header that holds only [`router_alert`].
 pub const ROUTER_ALERT_BYTES: usize = 8;
 
-/// "Routers, look at this": a datagram of multicast listener discovery (RFC 2711 §2.1, value 0). The header ends with padding.
+/// Builds the router alert option of multicast listener discovery (RFC 2711 §2.1, value 0), padded to the header's length.
 #[must_use]
 pub fn router_alert(next: Protocol) -> [u8; ROUTER_ALERT_BYTES] {
     [next.0, 0, 5, 2, 0, 0, 1, 0]
 }
 
-/// What is behind the extension headers (RFC 8200 §4): its protocol and its octets.
+/// Skips the extension headers (RFC 8200 §4), and returns the upper-layer protocol and its octets.
 ///
 /// # Errors
 ///
-/// [`Malformed::Ipv6Length`] if they run past the packet or have no end, [`Malformed::Ipv6Extension`] for one that a host must
-/// not pass over, [`Unread::NotTcp`] for a fragment: nothing is put together again here. What is discarded is not
-/// complained about (RFC 4443 §3.4 would have a parameter problem): who sends such packets is no peer of anybody's here.
+/// [`Malformed::Ipv6Length`] if they run past the packet or are too many, [`Malformed::Ipv6Extension`] for one that a host
+/// must not skip, [`Unread::NotTcp`] for a fragment: nothing is reassembled here. No error is sent for what is discarded
+/// (RFC 4443 §3.4 asks for a parameter problem): no peer of this stack sends such packets.
 pub fn upper_layer(first: Protocol, mut rest: &[u8]) -> Result<(Protocol, &[u8]), Unread> {
     const REFUSED: Unread = Unread::Malformed(Malformed::Ipv6Extension);
     let mut next = first;
     for place in 0..MAX_EXTENSIONS {
         let length = match next.0 {
-            // Nowhere but in front (§4.1).
+            // Only directly after the IPv6 header (§4.1).
             HOP_BY_HOP if place > 0 => return Err(REFUSED),
             HOP_BY_HOP | DESTINATION => {
                 let length = extension_bytes(rest)?;
@@ -111,10 +111,10 @@ pub fn upper_layer(first: Protocol, mut rest: &[u8]) -> Result<(Protocol, &[u8])
                 }
                 length
             }
-            // To be sent on, which a host does for none of them (§4.4, and RFC 5095 for type 0).
+            // Segments left: to be forwarded, which a host does for none of them (§4.4, and RFC 5095 for type 0).
             ROUTING if octet(rest, 3)? != 0 => return Err(REFUSED),
             ROUTING => extension_bytes(rest)?,
-            // A fragment that is the whole packet (RFC 6946).
+            // An atomic fragment: the whole packet (RFC 6946).
             FRAGMENT if be16(rest, 2)? & 0xfff9 == 0 => 8,
             FRAGMENT => return Err(Unread::NotTcp),
             _ => return Ok((next, rest)),
@@ -127,13 +127,13 @@ pub fn upper_layer(first: Protocol, mut rest: &[u8]) -> Result<(Protocol, &[u8])
 
 const LIES: Unread = Unread::Malformed(Malformed::Ipv6Length);
 
-/// In units of eight octets, the first not counted.
+/// Returns the length of an extension header, whose field counts units of eight octets without the first.
 fn extension_bytes(header: &[u8]) -> Result<usize, Unread> {
     Ok(8 + usize::from(octet(header, 1)?) * 8)
 }
 
-/// Whether all options may be passed over by who knows none of them: the upper two bits of the type say what he has to do
-/// (RFC 8200 §4.2), and anything but 00 is to discard the packet.
+/// Returns whether a node that knows none of the options may skip them: the upper two bits of an option's type say what to do
+/// (RFC 8200 §4.2), and anything but 00 means that the packet is discarded.
 fn may_skip(mut options: &[u8]) -> Result<bool, Unread> {
     while let Some(&kind) = options.first() {
         if kind >> 6 != 0 {

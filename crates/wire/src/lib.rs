@@ -1,20 +1,20 @@
-//! What is on the wire: from a link-layer frame to the TCP segment in it.
+//! Header formats from the link layer to TCP: from a frame to the TCP segment in it.
 //!
-//! Everything here is a view of somebody else's bytes. Nothing is allocated, nothing is trusted:
-//! each length is checked before it is used, and bytes that lie end in a [`Malformed`] that says
-//! which header did.
+//! Everything here is a view of bytes that belong to the caller. Nothing is allocated, nothing is
+//! trusted: each length is checked before it is used, and inconsistent bytes give a [`Malformed`]
+//! that names the header.
 //!
 //! ```text
 //! frame ─▶ link::strip ─▶ ip::Packet ─▶ tcp::Header ─▶ Segment
 //! ```
 //!
-//! That is the way of captures, which are cut, padded and full of trains. A host that answers reads
-//! and writes headers as values instead, into and out of slices that somebody else owns:
+//! That path is for captures, whose frames may be cut, padded, or segment trains. A host that answers
+//! reads and writes headers as values instead, from and to slices that the caller owns:
 //!
 //! ```text
 //! ethernet ─▶ arp
 //!          ─▶ ipv4, ipv6 ─▶ icmpv4, icmpv6, udp, tcp (Fields, OptionSet)      checksum
-//!          ─▶ plain (both headers of what nearly all packets are)
+//!          ─▶ plain (both headers of the most common packet)
 //! ```
 #![forbid(unsafe_code)]
 
@@ -48,7 +48,7 @@ pub use seq::SeqNumber;
 pub struct Protocol(pub u8);
 
 impl Protocol {
-    /// Hop-by-hop options, which stand in front of what a packet of IPv6 has.
+    /// Hop-by-hop options, the extension header that precedes all others of an IPv6 packet.
     pub const HOP_BY_HOP: Self = Self(0);
     /// ICMP.
     pub const ICMP: Self = Self(1);
@@ -60,7 +60,7 @@ impl Protocol {
     pub const ICMPV6: Self = Self(58);
 }
 
-/// Why a frame has no TCP segment that could be read.
+/// Why no TCP segment could be read from a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unread {
     /// The frame carries something else (ARP, UDP, a later fragment …): nothing is wrong with it.
@@ -71,7 +71,7 @@ pub enum Unread {
     Malformed(Malformed),
 }
 
-/// The header that cannot be what it says.
+/// The header, or field, whose value is impossible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Malformed {
     /// The IP version is neither 4 nor 6, or not the one that the link layer announced.
@@ -80,20 +80,20 @@ pub enum Malformed {
     Ipv4Length,
     /// An IPv6 payload length that its extension headers exceed, or above the frame's.
     Ipv6Length,
-    /// An IPv6 extension header that must not be passed over: a route that goes on, an option that says so of itself, or
-    /// hop-by-hop options behind another one.
+    /// An IPv6 extension header that must not be skipped: a routing header with segments left, an option whose type says so, or
+    /// hop-by-hop options after another extension header.
     Ipv6Extension,
     /// A TCP data offset below 20 octets or beyond the segment's end, or no room for a header.
     TcpOffset,
     /// An option whose length is impossible (RFC 9293 §3.1).
     TcpOption,
-    /// A checksum that does not fit the octets it covers.
+    /// A checksum that does not match the octets it covers.
     Checksum,
-    /// An ARP packet about other addresses than Ethernet's and IPv4's, or of no known operation.
+    /// An ARP packet for address types other than Ethernet and IPv4, or with an unknown operation.
     Arp,
     /// A UDP length below the header's or above the packet's.
     UdpLength,
-    /// An option of neighbour discovery whose length is impossible.
+    /// A neighbour discovery option whose length is impossible.
     Icmp,
 }
 

@@ -1,9 +1,9 @@
-//! Link layers that captures come from, and what has to be stripped of each.
+//! Link layers of captures, and how the IP packet is found in their frames.
 
 use crate::bytes::{be16, be32, octet};
 use crate::{Malformed, Unread};
 
-/// A link layer, by the number that pcap and pcapng know it by (the LINKTYPE_ registry of
+/// A link layer, named by its number in pcap and pcapng files (the LINKTYPE_ registry of
 /// tcpdump.org).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkType {
@@ -26,7 +26,7 @@ pub enum LinkType {
 }
 
 impl LinkType {
-    /// The link layer of that number, if it is one that can be read.
+    /// Returns the link layer with that number, if it is supported.
     #[must_use]
     pub fn from_number(number: i32) -> Option<Self> {
         Some(match number {
@@ -45,15 +45,15 @@ impl LinkType {
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
-/// Tags that say "the real type follows": 802.1Q, 802.1ad, and QinQ before it had a standard.
+/// VLAN tags, which the real EtherType follows: 802.1Q, 802.1ad, and QinQ before it was standardised.
 const VLAN_TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 
-/// The IP packet in a frame.
+/// Returns the IP packet in a frame.
 ///
 /// # Errors
 ///
 /// [`Unread::NotTcp`] if the frame carries no IP, [`Unread::CutShort`] if it ends too early,
-/// [`Malformed::IpVersion`] if the packet is of another version than the link layer says.
+/// [`Malformed::IpVersion`] if the packet's version is not the one that the link layer announces.
 pub fn strip(link: LinkType, frame: &[u8]) -> Result<&[u8], Unread> {
     match link {
         LinkType::Raw => Ok(frame),
@@ -80,7 +80,7 @@ pub fn strip(link: LinkType, frame: &[u8]) -> Result<&[u8], Unread> {
     }
 }
 
-/// What follows an EtherType at `offset` and the VLAN tags after it.
+/// Returns the packet after the EtherType at `offset` and any VLAN tags.
 fn tagged(frame: &[u8], mut offset: usize) -> Result<&[u8], Unread> {
     loop {
         match be16(frame, offset)? {
@@ -92,7 +92,7 @@ fn tagged(frame: &[u8], mut offset: usize) -> Result<&[u8], Unread> {
     }
 }
 
-/// The packet at `offset`, which the link layer says is of this version of IP.
+/// Returns the packet at `offset`, whose IP version the link layer announces.
 fn packet(frame: &[u8], offset: usize, version: u8) -> Result<&[u8], Unread> {
     let packet = frame.get(offset..).ok_or(Unread::CutShort)?;
     if ip_version(packet)? == version {
@@ -102,7 +102,7 @@ fn packet(frame: &[u8], offset: usize, version: u8) -> Result<&[u8], Unread> {
     }
 }
 
-/// The IP version that the first octet of a packet says.
+/// Returns the IP version in the first octet of a packet.
 pub(crate) fn ip_version(packet: &[u8]) -> Result<u8, Unread> {
     match octet(packet, 0)? >> 4 {
         version @ (4 | 6) => Ok(version),
@@ -164,7 +164,7 @@ mod tests {
         for (link, header) in frames {
             assert_eq!(strip(link, &framed(&header)), lies, "{link:?} {header:?}");
         }
-        // Nothing after the link layer: there is no version to be read.
+        // Nothing after the link layer: there is no version to read.
         assert_eq!(strip(LinkType::Null, &[2, 0, 0, 0]), Err(Unread::CutShort));
     }
 }

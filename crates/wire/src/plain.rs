@@ -1,7 +1,7 @@
-//! The packet that nearly all are: TCP over IPv4, not a fragment, without options but the timestamps as RFC 7323
-//! appendix A has them. All of it stands at fixed places, so that it is read and written in registers, without
-//! a look for anything. What is otherwise is not plain, and goes the way of [`crate::ipv4`] and [`crate::tcp`],
-//! which say of this the same.
+//! The most common packet: TCP over IPv4, not a fragment, with no options but the timestamps as RFC 7323
+//! appendix A lays them out. All its fields are at fixed offsets, so that it is read and written in registers,
+//! without a search. Any other packet is not plain, and goes through [`crate::ipv4`] and [`crate::tcp`],
+//! which give the same result for this one.
 
 use std::net::Ipv4Addr;
 
@@ -16,33 +16,33 @@ const IP_BYTES: u64 = ipv4::HEADER_BYTES as u64;
 
 /// Version 4, a header of five words (RFC 791 §3.1).
 const VERSION: u32 = 0x4500_0000;
-/// Don't fragment, and a name that means nothing (RFC 6864 §4.1).
+/// DF, and an identification of zero, which means nothing (RFC 6864 §4.1).
 const WHOLE: u32 = 0x4000;
-/// More fragments, and where this one begins.
+/// MF and the fragment offset.
 const FRAGMENT: u32 = 0x3fff;
 /// A TCP header of eight words.
 const OFFSET: u32 = 0x8000_0000;
-/// Two of padding, kind and length.
+/// Two octets of padding, then kind and length of the timestamp option.
 const STAMPS: u32 = 0x0101_080a;
 
-/// What its headers say.
+/// The fields of both headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plain {
     /// DSCP and, in the lower two bits, ECN (RFC 3168 §5).
     pub tos: u8,
-    /// From whom.
+    /// Source address.
     pub source: Ipv4Addr,
-    /// To whom.
+    /// Destination address.
     pub destination: Ipv4Addr,
-    /// The header of TCP.
+    /// The TCP header.
     pub fields: Fields,
     /// Timestamp value and echo reply (RFC 7323 §3).
     pub timestamps: (u32, u32),
 }
 
 impl Plain {
-    /// Reads headers, if they are plain, and gives the packet without what is behind it. Nothing is said of
-    /// the checksums.
+    /// Reads the headers, if they are plain, and returns them with the packet without the padding after it. The
+    /// checksums are not verified.
     #[must_use]
     #[inline(always)]
     pub fn read(packet: &[u8]) -> Option<(Self, &[u8])> {
@@ -74,15 +74,15 @@ impl Plain {
         Some((read, packet))
     }
 
-    /// Whether the checksum of the IP header is good, and with `all` that of TCP, for what [`Plain::read`]
-    /// has given.
+    /// Returns whether the checksum of the IP header is good, and with `all` also that of TCP, for a packet that
+    /// [`Plain::read`] has returned.
     #[must_use]
     #[inline]
     pub fn is_good(packet: &[u8], all: bool) -> bool {
         let Some((head, segment)) = packet.split_first_chunk::<{ ipv4::HEADER_BYTES }>() else {
             return false;
         };
-        // In the machine's order, in which they sum up as well as in any (RFC 1071 §2(B)).
+        // In the machine's byte order, in which the sum is the same as in any (RFC 1071 §2(B)).
         let words: [u64; 5] =
             std::array::from_fn(|at| u32::from_ne_bytes(head.as_chunks().0[at]).into());
         let addresses = words[3] + words[4];
@@ -99,8 +99,8 @@ impl Plain {
         sum.is_good()
     }
 
-    /// Writes data to where it belongs in `packet`, and gives what [`Plain::emit`] then has to know of it. First of
-    /// all: what the headers say would have to wait meanwhile, and there are fewer registers than that. With
+    /// Copies data to its place in `packet`, and returns what [`Plain::emit`] needs to know of it. This comes first:
+    /// otherwise the header fields would have to be kept during the copy, and there are not enough registers. With
     /// `completes` nothing is summed, as the device will do that.
     ///
     /// # Panics
@@ -117,18 +117,18 @@ impl Plain {
         Data { bytes: data.len(), sum: Some(u16::from_be(fold(copy_words(body, data)))) }
     }
 
-    /// Writes headers to the start of `packet`, in front of such data. If that is not summed, the checksum of TCP has
-    /// but the pseudo-header in it, for the device to complete.
+    /// Writes headers to the start of `packet`, in front of such data. If the data is not summed, the TCP checksum
+    /// covers only the pseudo-header, for the device to complete.
     ///
     /// # Panics
     ///
-    /// If `packet` is shorter than that.
+    /// If `packet` is shorter than the headers.
     #[inline(always)]
     pub fn emit(&self, packet: &mut [u8], data: Data) {
         let fields = &self.fields;
         #[expect(clippy::cast_possible_truncation, reason = "a packet is smaller than 64 KiB")]
         let total = (HEADER_BYTES + data.bytes) as u32;
-        // Sums are made of numbers as they are; only that of the data was in the machine's order.
+        // These sums are of numbers in host order; only that of the data was made in the machine's byte order.
         let [source, destination] = [self.source, self.destination].map(Ipv4Addr::to_bits);
         let addresses = u64::from(source) + u64::from(destination);
         let kind = VERSION | u32::from(self.tos) << 16 | total & 0xffff;
@@ -167,15 +167,15 @@ impl Plain {
     }
 }
 
-/// Data that was written into a packet.
+/// Data that was copied into a packet.
 #[derive(Debug, Clone, Copy)]
 pub struct Data {
     bytes: usize,
-    /// As [`Sum::folded`] has it.
+    /// Its sum as [`Sum::folded`] returns it; none if the device computes it.
     sum: Option<u16>,
 }
 
-/// Words in network order.
+/// Returns the words of `octets`, which are in network byte order.
 #[inline(always)]
 fn words<const BYTES: usize, const WORDS: usize>(octets: &[u8; BYTES]) -> [u32; WORDS] {
     let (chunks, _) = octets.as_chunks();
@@ -220,7 +220,7 @@ mod tests {
         )
     }
 
-    /// The general way to write the same.
+    /// Writes the same packet by the general functions.
     fn generally(plain: &Plain, data: &[u8]) -> Vec<u8> {
         let mut packet = vec![0; HEADER_BYTES + data.len()];
         let total = u16::try_from(packet.len()).unwrap();
@@ -260,7 +260,7 @@ mod tests {
             let mut partial = vec![0; total];
             emit(&plain, &mut partial, &data, true);
             prop_assert_eq!(Plain::is_good(&partial, false), true);
-            // The device completes it.
+            // The device completes the checksum.
             let mut sum = Sum::default();
             sum.add(&partial[20..]);
             partial[36..38].copy_from_slice(&sum.finish().to_be_bytes());

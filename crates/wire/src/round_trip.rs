@@ -1,4 +1,4 @@
-//! What each header writes it reads again, and a changed octet is noticed where a checksum covers it.
+//! Round trips: each header reads what it has written, and a changed octet is noticed where a checksum covers it.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -124,7 +124,7 @@ proptest! {
         let mut bytes = vec![0xee; 8];
         bytes.extend(&data);
         message.emit(&mut bytes, A, B);
-        // An unreachable destination has four octets of nothing (RFC 4443 §3.1).
+        // The four octets after the header of destination unreachable are unused (RFC 4443 §3.1).
         prop_assert_eq!(Message::read(&bytes, A, B), Ok((message, &data[..])));
         bytes[index] ^= change;
         prop_assert_eq!(Message::read(&bytes, A, B), Err(Unread::Malformed(Malformed::Checksum)));
@@ -142,7 +142,7 @@ proptest! {
         let mut bytes = vec![0xee; if mac.is_some() { icmpv6::NEIGHBOUR_BYTES } else { 24 }];
         message.emit(&mut bytes, A, B);
         prop_assert_eq!(Message::read(&bytes, A, B).map(|read| read.0), Ok(message));
-        // Another pair of addresses, another sum.
+        // Another pair of addresses gives another sum.
         prop_assert!(Message::read(&bytes, A, A).is_err());
     }
 
@@ -218,7 +218,7 @@ fn extension_headers_that_say_so_are_not_passed_over() {
         ipv6::upper_layer(Protocol(first), &packet).map(|(next, rest)| (next, rest.len()))
     };
     let tcp = Ok((Protocol::TCP, 2));
-    // RFC 8200 §4.4 and RFC 5095: a route that has ended, and one that goes on, of types 0 and 4.
+    // RFC 8200 §4.4 and RFC 5095: a routing header with no segments left, and one with some, of types 0 and 4.
     for kind in [0, 4] {
         assert_eq!(found(43, [6, 0, kind, 0, 0, 0, 0, 0]), tcp);
         let goes_on = [6, 0, kind, 1, 0, 0, 0, 0];
@@ -236,7 +236,7 @@ fn extension_headers_that_say_so_are_not_passed_over() {
         assert_eq!(found(first, [6, 0, 1, 5, 0, 0, 0, 0]), lies);
         assert_eq!(found(first, ipv6::router_alert(Protocol::TCP)), tcp);
     }
-    // Hop-by-hop options stand in front or nowhere (§4.1).
+    // Hop-by-hop options come first or not at all (§4.1).
     let behind = [[0, 0, 1, 4, 0, 0, 0, 0], [6, 0, 1, 4, 0, 0, 0, 0]].concat();
     assert_eq!(ipv6::upper_layer(Protocol(60), &behind), REFUSED);
 }

@@ -1,4 +1,4 @@
-//! A TCP segment, as far as its headers tell.
+//! A TCP segment, as far as its headers describe it.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -35,12 +35,12 @@ impl From<SocketAddr> for Endpoint {
     }
 }
 
-/// What one segment says. With segmentation offload it may stand for many on the wire.
+/// The headers of one segment. With segmentation offload it may stand for many on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// Who sent it.
+    /// Sender of the segment.
     pub source: Endpoint,
-    /// To whom.
+    /// Receiver of the segment.
     pub destination: Endpoint,
     /// Sequence number of the first octet (SEG.SEQ).
     pub seq: SeqNumber,
@@ -69,7 +69,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// The number after the last one that it occupies: data, SYN and FIN.
+    /// Returns the sequence number after the last one that the segment occupies, counting data, SYN and FIN.
     #[must_use]
     pub fn seq_end(&self) -> SeqNumber {
         let syn = u32::from(self.flags.has(Flags::SYN));
@@ -78,11 +78,11 @@ impl Segment {
     }
 }
 
-/// The segment in a frame that was `wire_bytes` long before the capture cut it.
+/// Reads the segment in a frame that was `wire_bytes` long before the capture cut it.
 ///
 /// # Errors
 ///
-/// [`Unread`] says whether the frame is about something else, cut short, or lies.
+/// [`Unread`] says whether the frame carries something else, is cut short, or is malformed.
 pub fn read_frame(link: LinkType, frame: &[u8], wire_bytes: usize) -> Result<Segment, Unread> {
     let bytes = link::strip(link, frame)?;
     let link_bytes = frame.len() - bytes.len();

@@ -22,11 +22,11 @@ impl Flags {
     pub const SYN: Self = Self(0x02);
     /// Reset the connection.
     pub const RST: Self = Self(0x04);
-    /// Push: the sender's stack says that a write ended here.
+    /// Push: the sender's stack indicates the end of a write.
     pub const PSH: Self = Self(0x08);
-    /// The acknowledgment field counts.
+    /// The acknowledgment field is significant.
     pub const ACK: Self = Self(0x10);
-    /// The urgent pointer counts.
+    /// The urgent pointer is significant.
     pub const URG: Self = Self(0x20);
     /// ECN echo (RFC 3168).
     pub const ECE: Self = Self(0x40);
@@ -39,7 +39,7 @@ impl Flags {
         self.0 & other.0 == other.0
     }
 
-    /// These and those.
+    /// Returns the union of both sets of bits.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -66,7 +66,7 @@ impl fmt::Display for Flags {
     }
 }
 
-/// A TCP header, as far as the capture has it.
+/// A TCP header, as far as it was captured.
 #[derive(Debug, Clone, Copy)]
 pub struct Header<'a> {
     fixed: &'a [u8; HEADER_BYTES],
@@ -78,10 +78,9 @@ impl<'a> Header<'a> {
     ///
     /// # Errors
     ///
-    /// [`Unread::CutShort`] if the fixed part is not all there, [`Malformed::TcpOffset`] if the
-    /// segment is too short for a header, or the header says that it is longer than the segment or
-    /// shorter than itself. Options that the
-    /// capture cut off are no error: they are merely not seen.
+    /// [`Unread::CutShort`] if the fixed part is incomplete, [`Malformed::TcpOffset`] if the segment is too
+    /// short for a header, or if the data offset is beyond the segment's end or below 20 octets. Options that
+    /// the capture cut off are no error: they are merely not seen.
     pub fn read(segment: &'a [u8], segment_bytes: usize) -> Result<Self, Unread> {
         if segment_bytes < 20 {
             return Err(Unread::Malformed(Malformed::TcpOffset));
@@ -141,13 +140,13 @@ impl<'a> Header<'a> {
         u16::from_be_bytes([self.fixed[14], self.fixed[15]])
     }
 
-    /// All the options at once (see [`OptionSet::read`]).
+    /// Returns all the options at once (see [`OptionSet::read`]).
     #[must_use]
     pub fn option_set(&self) -> OptionSet {
         OptionSet::read(self.bytes.get(HEADER_BYTES..).unwrap_or_default())
     }
 
-    /// The options, as far as they were captured.
+    /// Returns an iterator over the options, as far as they were captured.
     #[must_use]
     pub fn options(&self) -> Options<'a> {
         Options {
@@ -164,17 +163,17 @@ pub enum TcpOption {
     Mss(u16),
     /// Window scale: the shift count (RFC 7323 §2).
     WindowScale(u8),
-    /// The sender can make sense of SACK (RFC 2018 §2).
+    /// The sender supports SACK (RFC 2018 §2).
     SackPermitted,
     /// The first block of a selective acknowledgment: left and right edge (RFC 2018 §3).
     Sack(SeqNumber, SeqNumber),
     /// Timestamp value and echo reply (RFC 7323 §3).
     Timestamps(u32, u32),
-    /// Any other, by its kind.
+    /// Any other option, by its kind.
     Other(u8),
 }
 
-/// The options of a header, in order. Ends at the first that is impossible, after an error.
+/// Iterator over the options of a header, in order. It ends after an error at the first that is impossible.
 #[derive(Debug, Clone)]
 pub struct Options<'a> {
     rest: &'a [u8],
@@ -184,7 +183,7 @@ pub struct Options<'a> {
 impl Options<'_> {
     fn stop(&mut self, why: Malformed) -> Option<Result<TcpOption, Malformed>> {
         self.rest = &[];
-        // What the capture cut off in the middle looks like a lie and is none.
+        // An option that the capture cut in the middle looks malformed but is not.
         (!self.cut).then_some(Err(why))
     }
 }

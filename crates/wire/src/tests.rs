@@ -6,7 +6,7 @@ use crate::link::LinkType;
 use crate::tcp::Flags;
 use crate::{Malformed, Segment, SeqNumber, Unread, read_frame};
 
-/// A TCP header with these options (padded by the caller) and so much data.
+/// Builds a TCP header with these options (padded by the caller) and this much data.
 fn tcp(options: &[u8], payload_bytes: usize) -> Vec<u8> {
     let mut bytes = vec![0x1f, 0x90, 0xc0, 0x00, 0, 0, 0, 100, 0, 0, 0, 200];
     bytes.push(u8::try_from((20 + options.len()) / 4).unwrap() << 4);
@@ -16,7 +16,7 @@ fn tcp(options: &[u8], payload_bytes: usize) -> Vec<u8> {
     bytes
 }
 
-/// An IPv4 packet around it, whose total length is what it should be.
+/// Builds an IPv4 packet around a segment, with the correct total length.
 fn ipv4(transport: &[u8]) -> Vec<u8> {
     let total = u16::try_from(20 + transport.len()).unwrap();
     let mut bytes = vec![0x45, 0];
@@ -26,7 +26,7 @@ fn ipv4(transport: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// An IPv6 packet around extension headers and a TCP segment.
+/// Builds an IPv6 packet around extension headers and a TCP segment.
 fn ipv6(first: u8, extensions: &[u8], transport: &[u8]) -> Vec<u8> {
     let payload = u16::try_from(extensions.len() + transport.len()).unwrap();
     let mut bytes = vec![0x60, 0, 0, 0];
@@ -161,7 +161,7 @@ fn extension_headers_are_stepped_over() {
         [&hop_by_hop[..], &destination[..], &routing[..], &authentication[..]].concat();
     let segment = raw(&ipv6(0, &extensions, &tcp(&[], 11))).unwrap();
     assert_eq!((segment.payload_bytes, segment.source.port), (11, 8080));
-    // Encrypted (50) and no next header (59): nothing to be read, nothing wrong.
+    // Encrypted (50) and no next header (59): nothing to read, and no error.
     assert_eq!(raw(&ipv6(50, &[0; 8], &tcp(&[], 1))), Err(Unread::NotTcp));
     assert_eq!(raw(&ipv6(59, &[], &[])), Err(Unread::NotTcp));
 }

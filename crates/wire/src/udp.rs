@@ -15,7 +15,7 @@ pub struct Header {
     pub destination_port: u16,
     /// Header and data, in octets.
     pub total_bytes: u16,
-    /// The checksum as it stands; 0 means none in IPv4. Who reads verifies it, who writes has it
+    /// The checksum as it stands; 0 means none in IPv4. The reader verifies it; the writer has it
     /// computed over pseudo-header, header and data.
     pub checksum: u16,
 }

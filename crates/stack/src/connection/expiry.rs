@@ -1,4 +1,4 @@
-//! The timers: what arms them, and what they do.
+//! The connection's timers: how they are armed, and what they do when they expire.
 
 use uncork_packet::Instant;
 
@@ -10,21 +10,21 @@ use super::{Cause, Connection, ConnectionError, Owed, State};
 use crate::context::Context;
 use crate::units::Micros;
 
-/// What a tail's probe waits beyond two round trips for a lone segment, whose ACK the peer may delay
-/// (TLP.max_ack_delay, RFC 8985 §7.2: 200 ms for a peer of unknown habits).
+/// Time that a tail loss probe waits beyond two round trips for a lone segment, whose ACK the peer may delay
+/// (TLP.max_ack_delay, RFC 8985 §7.2: 200 ms for a peer of unknown behaviour).
 const ACK_DELAY: Micros = super::receive::ack_policy::LONGEST;
-/// And for several, of which the second is acknowledged at once.
+/// Time that the probe waits for several segments, of which the second is acknowledged at once.
 const SLACK: Micros = Micros::from_millis(2);
 
 impl Connection {
-    /// The wheel has come up: does what is due, and says whether anything was. What a conversation stops needs
-    /// not be taken out of the wheel, so that often nothing is, of a connection of which nothing else is in a cache.
+    /// Handles the timers that are due when the wheel has come up, and returns whether any was. A stopped timer is not taken out
+    /// of the wheel, so that often none is due; then nothing else of the connection, which is in no cache, is touched.
     pub(crate) fn handle_timers(&mut self, cx: &mut Context) -> bool {
         self.timers.come_up();
         let mut was_due = false;
         while let Some(timer) = self.timers.expire(cx.now) {
             was_due = true;
-            // It belongs to every conversation that pauses: the connection stays as steady as it was.
+            // The delayed-ACK timer is part of every conversation with pauses: the connection stays steady.
             if timer != Timer::Ack {
                 self.disturb();
             }
@@ -32,12 +32,12 @@ impl Connection {
                 Timer::Loss => self.on_loss_timer(cx),
                 Timer::Ack => self.on_ack_timer(cx),
                 Timer::Idle => self.on_idle_timer(cx),
-                // What was held has been held long enough.
+                // What was held by the cork has been held long enough.
                 Timer::Cork => {
                     self.sender.hurry();
                     self.sender.pushed = self.sender.end;
                 }
-                // The next decision finds that the time has come.
+                // The next decision finds that the pacing time has come.
                 Timer::Pace => {}
             }
         }
@@ -46,7 +46,7 @@ impl Connection {
 
     fn on_ack_timer(&mut self, cx: &mut Context) {
         if self.ack.is_held() {
-            // The user has said nothing so far.
+            // The user has sent no answer so far.
             self.ack.demand();
             return;
         }
@@ -59,23 +59,23 @@ impl Connection {
         self.rtt.timeout(cx.timeouts)
     }
 
-    /// A SYN or SYN-ACK leaves.
+    /// Starts the retransmission timer for a SYN or SYN-ACK that leaves.
     pub(crate) fn start_handshake_timer(&mut self, cx: &Context) {
         self.recovery.progress_at = cx.now;
         let deadline = self.within_user_timeout(cx.now + self.timeout(cx));
         self.timers.set_loss(LossTimer::Retransmit, deadline);
     }
 
-    /// Chooses what to wait for, now that something was sent or acknowledged.
+    /// Arms the loss timer after something was sent or acknowledged.
     pub(crate) fn arm_loss_timer(&mut self, cx: &Context) {
         if self.is_fast_child() {
-            // Before the handshake is over nothing but the SYN-ACK is sent again (tcp_retransmit_timer).
+            // Before the handshake is over only the SYN-ACK is retransmitted (tcp_retransmit_timer).
             return;
         }
         if self.sender.flight.is_empty() {
             let waits = self.state.transmits_data()
                 && (self.sender.unsent_bytes() > 0 || self.sender.owes_fin());
-            // RFC 9293 §3.8.6.1: nobody else will say when the window opens.
+            // The persist timer (RFC 9293 §3.8.6.1): nothing else is sure to show that the window has opened.
             if waits && !self.timers.is_running(Timer::Loss) {
                 let deadline = cx.now + self.timeout(cx);
                 self.timers.set_loss(LossTimer::Window, self.within_user_timeout(deadline));
@@ -87,7 +87,7 @@ impl Connection {
         }
         let retransmit = (self.recovery.progress_at + self.timeout(cx)).max(cx.now);
         match self.tail_probe_delay() {
-            // Never later than the timeout, in whose place it comes then (RFC 8985 §7.2).
+            // Never later than the retransmission timeout, which it then replaces (RFC 8985 §7.2).
             Some(delay) => self.timers.set_loss(LossTimer::Probe, retransmit.min(cx.now + delay)),
             None => {
                 let deadline = self.within_user_timeout(retransmit);
@@ -96,8 +96,8 @@ impl Connection {
         }
     }
 
-    /// The same after a segment has left from a steady connection that had nothing under way: then its probe and its
-    /// timeout both count from now on.
+    /// Arms the loss timer after a segment has left a steady connection that had nothing in flight: the probe timeout and the
+    /// retransmission timeout then both count from now.
     #[inline(always)]
     pub(super) fn arm_plain(&mut self, cx: &Context) {
         let Some(smoothed) = self.rtt.smoothed() else { return self.arm_loss_timer(cx) };
@@ -111,7 +111,7 @@ impl Connection {
         limit.map_or(deadline, |(timeout, since)| deadline.min(since + timeout))
     }
 
-    /// How long to wait before the tail is probed (RFC 8985 §7.2), if it is to be at all.
+    /// Returns the probe timeout (RFC 8985 §7.2), if a tail loss probe is to be sent at all.
     fn tail_probe_delay(&self) -> Option<Micros> {
         let flight = &self.sender.flight;
         let quiet = self.recovery.phase == Phase::Open && flight.sacked_segments() == 0;
@@ -135,7 +135,7 @@ impl Connection {
             LossTimer::Probe => {
                 cx.counters.tail_probes += 1;
                 self.owed.add(Owed::TAIL_PROBE);
-                // The timeout counts from the probe (§7.3).
+                // The retransmission timeout counts from the probe (§7.3).
                 self.recovery.progress_at = cx.now;
                 let deadline = cx.now + self.timeout(cx);
                 self.timers.set_loss(LossTimer::Retransmit, deadline);
@@ -150,7 +150,7 @@ impl Connection {
         if self.user.attached { data } else { orphan.min(data) }
     }
 
-    /// Has the user's patience ended (RFC 9293 §3.8.3)?
+    /// Returns whether the connection has timed out (RFC 9293 §3.8.3).
     fn is_given_up(&mut self, cx: &Context, retries: u8) -> bool {
         let stuck = &mut self.recovery.stuck_since;
         let since = stuck.get().unwrap_or(self.recovery.progress_at);
@@ -162,8 +162,8 @@ impl Connection {
         }
     }
 
-    /// Whether it has gone on for as long as it takes to try so often. It has, unless the time between two tries was
-    /// taken back, as routers may have it again and again: then it is time that counts (retransmits_timed_out).
+    /// Returns whether it has tried for as long as this many retries take. It has, unless the backoff was reverted, which ICMP
+    /// errors of routers may do again and again: then the elapsed time counts (retransmits_timed_out).
     fn has_taken_as_long(&self, cx: &Context, since: Instant, retries: u8) -> bool {
         if self.recovery.timeouts <= self.rtt.backoff || !self.state.is_synchronised() {
             return true;
@@ -174,13 +174,13 @@ impl Connection {
         cx.now >= since + whole
     }
 
-    /// Whether the peer has taken his window back from what is under way: then that is sent again as a probe would be, and no
-    /// answered one is a reason to give up (RFC 9293 §3.8.6).
+    /// Returns whether the peer's window is zero although data is in flight: retransmissions then serve as probes, and as long
+    /// as they are answered the connection is not given up (RFC 9293 §3.8.6).
     fn keeps_window_shut(&self) -> bool {
         self.sender.window == 0 && self.user.attached && self.state.is_synchronised()
     }
 
-    /// Neither progress since then nor a word for twice the longest timeout (tcp_rtx_probe0_timed_out).
+    /// Returns whether there was neither progress nor any segment for twice the longest timeout (tcp_rtx_probe0_timed_out).
     fn is_silent_for_long(&self, cx: &Context, since: Instant) -> bool {
         let patience = cx.timeouts.most().saturating_mul(2);
         since.max(self.counts.last_heard) + patience < cx.now
@@ -195,26 +195,26 @@ impl Connection {
             self.sit_out(cx);
             return;
         }
-        // A handshake has both ends, whichever comes first (tcp_write_timeout).
+        // A handshake is limited by both retries and time, whichever comes first (tcp_write_timeout).
         if turn == Turn::Ordinary
             && (self.is_given_up(cx, retries) || self.recovery.timeouts >= retries)
         {
             self.finish(Cause::GiveUp, Some(self.reason_to_give_up()), cx);
             return;
         }
-        // Who has come is not told of before he has answered, and then from the first SYN-ACK on (tcp_create_openreq_child).
+        // A passive open is counted once the peer has answered, and then from the first SYN-ACK on (tcp_create_openreq_child).
         self.count_timeout(if opens { cx.now } else { self.recovery.progress_at });
         self.recovery.timeouts = self.recovery.timeouts.saturating_add(1);
         self.rtt.backoff = self.rtt.backoff.saturating_add(1);
         self.owed.add(if opens { Owed::SYN } else { Owed::SYN_ACK });
     }
 
-    /// Timeouts at which it sat out count.
+    /// Returns the number of SYN-ACK retries, less the timeouts at which it was not sent.
     fn syn_ack_retries(&self, cx: &Context) -> u8 {
         cx.config.syn_ack_retries.saturating_sub(self.deferral.sat_out())
     }
 
-    /// RFC 6298 §5, rules 5.4 to 5.6, and RFC 5681 §3.1.
+    /// Handles a retransmission timeout (RFC 6298 §5, rules 5.4 to 5.6, and RFC 5681 §3.1).
     fn on_timeout(&mut self, cx: &mut Context) {
         if self.is_given_up(cx, self.retries(cx)) {
             self.finish(Cause::GiveUp, Some(self.reason_to_give_up()), cx);
@@ -226,7 +226,7 @@ impl Connection {
         let space = (self.sender.una, self.sender.nxt);
         self.recovery.enter_loss(space, &mut self.congestion, again);
         self.owe_cwr();
-        // Those that a shut window answers count as one.
+        // Timeouts of retransmissions into a zero window count as one.
         let most = if self.keeps_window_shut() { 1 } else { u8::MAX };
         let timeouts = &mut self.recovery.timeouts;
         *timeouts = timeouts.saturating_add(1).min(most.max(*timeouts));
@@ -256,12 +256,12 @@ impl Connection {
         }
     }
 
-    /// The window is shut, or too small for a segment: send what fits, or ask.
+    /// Handles the persist timer, when the window is zero or too small for a segment: sends what fits, or a probe.
     fn on_window_timer(&mut self, cx: &mut Context) {
         let since = self.recovery.stuck_since.get().unwrap_or(cx.now);
         self.recovery.stuck_since.set(since);
-        // As long as the peer answers, a shut window is no reason to give up (RFC 9293 §3.8.6.1), unless nobody is left whose
-        // patience could end, or his has an end that he has told (tcp_probe_timer).
+        // As long as the peer answers, a zero window is no reason to give up (RFC 9293 §3.8.6.1), unless the user has closed the
+        // connection, or has set a user timeout (tcp_probe_timer).
         if self.counts.last_heard >= self.recovery.progress_at {
             self.recovery.timeouts = 0;
         }
@@ -283,7 +283,7 @@ impl Connection {
         self.arm_loss_timer(cx);
     }
 
-    /// Chooses how long silence may last.
+    /// Arms the idle timer: keepalive, or the wait in FIN-WAIT-2.
     pub(crate) fn arm_idle_timer(&mut self, cx: &Context) {
         let deadline = match (self.state, self.options.keep_alive.as_deref()) {
             (State::TimeWait, _) => return,
@@ -311,11 +311,11 @@ impl Connection {
         }
     }
 
-    /// RFC 9293 §3.8.4.
+    /// Handles the keepalive timer (RFC 9293 §3.8.4).
     fn on_keep_alive(&mut self, cx: &mut Context) {
         let Some(keep_alive) = self.options.keep_alive.as_deref().copied() else { return };
         let silence = cx.now.since(self.counts.last_heard);
-        // What is in flight, or waits for a window, has its own timer (tcp_keepalive_timer), and whoever speaks is alive.
+        // Data in flight, or waiting for a window, has its own timer (tcp_keepalive_timer), and a peer that sends is alive.
         let sender = &self.sender;
         let waits = !sender.flight.is_empty() || sender.unsent_bytes() > 0 || sender.owes_fin();
         if silence < keep_alive.idle || waits {

@@ -1,6 +1,6 @@
-//! TCP Fast Open in one connection (RFC 7413): data in its SYN, or its SYN-ACK, and what becomes of it.
+//! TCP Fast Open in one connection (RFC 7413): data in its SYN or SYN-ACK, and how it is acknowledged.
 //!
-//! Whatever goes wrong ends in an ordinary handshake: a SYN that is sent again has neither cookie nor
+//! Every failure ends in an ordinary handshake: a SYN that is retransmitted has neither cookie nor
 //! data, and data that the SYN-ACK does not acknowledge is sent again at once.
 
 use serde::{Deserialize, Serialize};
@@ -16,38 +16,38 @@ use crate::event::Ready;
 use crate::fast_open::cache::Lesson;
 use crate::fast_open::{Judgement as Answer, ends};
 
-/// Octets of a SYN that are left free for options that routers may add (MAX_TCP_OPTION_SPACE, as
-/// Linux does).
+/// Octets of a SYN that are left free for options, which routers may add (MAX_TCP_OPTION_SPACE, as
+/// in Linux).
 const OPTION_ROOM: u32 = 40;
 
-/// What Fast Open has to do with a connection.
+/// Fast Open flags of a connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Fast(u16);
 
 impl Fast {
-    /// The user wants it: the SYN has a cookie, asks for one, or has data without.
+    /// The user wants it: the SYN has a cookie, requests one, or has data without one.
     pub(crate) const WANTED: u16 = 1;
-    /// The option was the experiment's (kind 254).
+    /// The option was the experimental one (kind 254).
     pub(crate) const EXPERIMENTAL: u16 = 1 << 1;
     /// The SYN waits for the first bytes that the user sends.
     pub(crate) const DEFERRED: u16 = 1 << 2;
     /// The SYN had data.
     pub(crate) const SYN_DATA: u16 = 1 << 3;
-    /// The data of a SYN was taken, here or there (TCPI_OPT_SYN_DATA).
+    /// The data of a SYN was accepted, by the peer or by this side (TCPI_OPT_SYN_DATA).
     pub(crate) const TAKEN: u16 = 1 << 4;
     /// The user needs no cookie (TCP_FASTOPEN_NO_COOKIE).
     pub(crate) const WITHOUT_COOKIE: u16 = 1 << 5;
-    /// It came to a listener, is the user's already, and its handshake is not over.
+    /// It came to a listener and belongs to the user already, and its handshake is not complete.
     pub(crate) const CHILD: u16 = 1 << 6;
-    /// The first SYN-ACK gives a cookie.
+    /// The first SYN-ACK issues a cookie.
     pub(crate) const GIVES: u16 = 1 << 7;
-    /// It was accepted before its handshake was over.
+    /// It was accepted before its handshake was complete.
     pub(crate) const ACCEPTED: u16 = 1 << 8;
     /// No cookie was known.
     pub(crate) const NO_COOKIE_KNOWN: u16 = 1 << 9;
-    /// The SYN-ACK has not acknowledged the data.
+    /// The SYN-ACK did not acknowledge the data.
     pub(crate) const NOT_ACKNOWLEDGED: u16 = 1 << 10;
-    /// The SYN had to be sent again.
+    /// The SYN had to be retransmitted.
     pub(crate) const SYN_REPEATED: u16 = 1 << 11;
 
     pub(crate) fn has(self, what: u16) -> bool {
@@ -63,15 +63,15 @@ impl Fast {
     }
 }
 
-/// Why data in a SYN did not work (tcpi_fastopen_client_fail).
+/// Why data in a SYN was not accepted (tcpi_fastopen_client_fail).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum FastOpenFailure {
-    /// It did, or was not tried (TFO_STATUS_UNSPEC).
+    /// It was accepted, or not tried (TFO_STATUS_UNSPEC).
     #[default]
     None,
     /// No cookie was known (TFO_COOKIE_UNAVAILABLE).
     CookieUnavailable,
-    /// The peer acknowledged its SYN only (TFO_DATA_NOT_ACKED).
+    /// The peer acknowledged only the SYN (TFO_DATA_NOT_ACKED).
     DataNotAcknowledged,
     /// The SYN was lost (TFO_SYN_RETRANSMITTED).
     SynRepeated,
@@ -94,7 +94,7 @@ impl Fast {
 }
 
 impl Connection {
-    /// Begins an active open whose SYN may have data; whether the SYN waits for it.
+    /// Begins an active open whose SYN may have data; returns whether the SYN waits for data.
     pub(crate) fn open_fast(&mut self, cx: &Context, without_cookie: bool) -> bool {
         self.open();
         self.fast.add(Fast::WANTED);
@@ -110,7 +110,7 @@ impl Connection {
         waits
     }
 
-    /// A SYN that has waited for data leaves.
+    /// Sends a SYN that has waited for data.
     pub(crate) fn launch(&mut self) {
         if self.fast.has(Fast::DEFERRED) && self.state == State::SynSent {
             self.fast.clear(Fast::DEFERRED);
@@ -118,14 +118,14 @@ impl Connection {
         }
     }
 
-    /// Octets that the SYN has room for: a segment as the peer has announced it the last time, less
-    /// what routers may add to the options (tcp_send_syn_data).
+    /// Returns how many octets of data the SYN has room for: a segment of the size that the peer announced last time, less
+    /// the room for options (tcp_send_syn_data).
     pub(crate) fn syn_room(&self, cx: &Context) -> u32 {
         let known = cx.fast_open.offer(&self.tuple, true).mss.map_or(u32::MAX, u32::from);
         self.segment_bytes().min(known).saturating_sub(OPTION_ROOM)
     }
 
-    /// Option and data of a SYN that leaves; only the first one has any (RFC 7413 §4.2.1).
+    /// Fills in option and data of a SYN; only the first one has any (RFC 7413 §4.2.1). Returns the octets of data.
     pub(crate) fn fill_syn(&mut self, cx: &mut Context, options: &mut OptionSet) -> u32 {
         if !self.fast.has(Fast::WANTED) {
             return 0;
@@ -159,8 +159,8 @@ impl Connection {
         bytes
     }
 
-    /// The SYN-ACK has come: remembers what it gives, and sends again what it does not acknowledge
-    /// (RFC 7413 §4.2.1 and §4.1.3; tcp_rcv_fastopen_synack). Whether something has to be sent again.
+    /// Handles a SYN-ACK: stores its cookie, and marks data that it does not acknowledge for retransmission
+    /// (RFC 7413 §4.2.1 and §4.1.3; tcp_rcv_fastopen_synack). Returns whether there is any.
     pub(super) fn finish_fast_open(
         &mut self,
         cx: &mut Context,
@@ -171,7 +171,7 @@ impl Connection {
             return false;
         }
         let cookie = segment.options.fast_open.filter(|cookie| !cookie.is_request());
-        // A cookie that was not asked for is not taken.
+        // A cookie that was not requested is not stored.
         let asked = !self.goes_without_cookie(cx);
         let refused = asked && cookie.is_none() && !repeated && !self.fast.has(Fast::SYN_DATA);
         cx.fast_open.cache.learn(
@@ -192,9 +192,9 @@ impl Connection {
         }
         cx.counters.fast_open_active_failed += 1;
         self.fast.add(Fast::NOT_ACKNOWLEDGED);
-        // What was in the SYN is a buffer of its own, however often it is sent (tcp_send_syn_data).
+        // The SYN's data stays a segment of its own, however often it is sent (tcp_send_syn_data).
         self.sender.push_here();
-        // No congestion: the peer did not want it (tcp_non_congestion_loss_retransmit).
+        // This is no congestion: the peer did not accept it (tcp_non_congestion_loss_retransmit).
         let mss = self.segment_bytes();
         self.sender.flight.resegment(mss);
         self.sender.flight.judge(|_| Judgement::Lost);
@@ -206,7 +206,7 @@ impl Connection {
         cx.fast_open.offer(&self.tuple, self.fast.has(Fast::WITHOUT_COOKIE)).cookie.is_none()
     }
 
-    /// What of the SYN's data the SYN-ACK acknowledges.
+    /// Processes the SYN-ACK's acknowledgment of the SYN's data.
     pub(super) fn acknowledge_syn_data(&mut self, cx: &mut Context, ack: SeqNumber) {
         let mss = self.segment_bytes();
         let octets = (ack - self.sender.buffer_start()).max(0).unsigned_abs();
@@ -216,7 +216,7 @@ impl Connection {
         self.sender.acknowledge(ack, &mut cx.pool);
     }
 
-    /// A SYN-ACK may have data, which only who wants Fast Open takes (RFC 7413 §4.2.2).
+    /// Takes the data of a SYN-ACK, if this side wants Fast Open (RFC 7413 §4.2.2).
     pub(super) fn take_syn_ack_data(
         &mut self,
         cx: &mut Context,
@@ -231,7 +231,7 @@ impl Connection {
         Ok(())
     }
 
-    /// A SYN has come whose data counts, or that gets a cookie (RFC 7413 §4.2.2).
+    /// Handles a SYN whose data is accepted, or that gets a cookie (RFC 7413 §4.2.2).
     pub(crate) fn answer_fast(&mut self, cx: &mut Context, segment: &Segment<'_>, answer: Answer) {
         let experimental = segment.options.fast_open.is_some_and(|one| one.is_experimental());
         if experimental {
@@ -260,7 +260,7 @@ impl Connection {
         self.ack.begin(self.segment_bytes(), self.receiver.limit, cx.now);
     }
 
-    /// The cookie of a SYN-ACK: the first one's only, as in Linux.
+    /// Adds the cookie to a SYN-ACK: only to the first one, as in Linux.
     pub(crate) fn fill_syn_ack(&mut self, cx: &Context, options: &mut OptionSet) {
         if self.fast.has(Fast::GIVES) {
             self.fast.clear(Fast::GIVES);
@@ -269,18 +269,18 @@ impl Connection {
         }
     }
 
-    /// Whether data leaves before the handshake is over.
+    /// Returns whether the connection may send data before its handshake is complete.
     pub(crate) fn is_fast_child(&self) -> bool {
         self.fast.has(Fast::CHILD) && self.state == State::SynReceived
     }
 
-    /// Whether a reset, and not its user, has ended it.
+    /// Returns whether a reset ended it, and not its user.
     pub(crate) fn was_reset(&self) -> bool {
         self.state == State::Closed && self.user.error() == Some(ConnectionError::Reset)
     }
 }
 
-/// The segment without its SYN.
+/// Returns the segment without its SYN.
 fn behind_syn<'a>(segment: &Segment<'a>) -> Segment<'a> {
     Segment { seq: segment.seq + 1, flags: Flags(segment.flags.0 & !Flags::SYN.0), ..*segment }
 }

@@ -1,4 +1,4 @@
-//! What can be seen of a connection (TCP_INFO, ss(8), `uncork stack stat`).
+//! Information about a connection (TCP_INFO, ss(8), `uncork stack stat`).
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -9,18 +9,18 @@ use serde::{Deserialize, Serialize};
 use super::{Blocked, Connection, Fast, FastOpenFailure, Phase, State};
 use crate::context::Context;
 
-/// A connection at one moment. Segments are counted as Linux counts them.
+/// State of a connection at one moment. Segments are counted as Linux counts them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Info {
-    /// This end.
+    /// Local end.
     pub local: SocketAddr,
-    /// The other end.
+    /// Remote end.
     pub remote: SocketAddr,
     /// State.
     pub state: State,
-    /// What the sender believes of the path (tcpi_ca_state).
+    /// Phase of loss recovery (tcpi_ca_state).
     pub phase: Phase,
-    /// Why it is not sending; none if it is about to.
+    /// Why it is not sending; none if it is about to send.
     pub blocked: Option<Blocked>,
     /// Congestion controller.
     pub congestion: Cow<'static, str>,
@@ -28,11 +28,11 @@ pub struct Info {
     pub window_segments: u32,
     /// Slow start threshold, in segments; none before there is one (tcpi_snd_ssthresh).
     pub threshold_segments: Option<u32>,
-    /// Data of a full segment that this side takes, in octets, options not counted (tcpi_advmss).
+    /// MSS that this side announces, in octets, without options (tcpi_advmss).
     pub announced_segment_bytes: u32,
     /// Data of a full segment, in octets (tcpi_snd_mss).
     pub segment_bytes: u32,
-    /// The same of the peer's, as far as was seen (tcpi_rcv_mss).
+    /// Size of the peer's segments, as far as it was observed (tcpi_rcv_mss).
     pub peer_segment_bytes: u32,
     /// Largest packet on the path (tcpi_pmtu).
     pub path_mtu: u16,
@@ -40,117 +40,114 @@ pub struct Info {
     pub round_trip: Option<Duration>,
     /// Its mean deviation (tcpi_rttvar).
     pub deviation: Duration,
-    /// Shortest round trip (tcpi_min_rtt).
+    /// Minimum round-trip time (tcpi_min_rtt).
     pub shortest_round_trip: Option<Duration>,
     /// Retransmission timeout (tcpi_rto).
     pub timeout: Duration,
     /// How often it was doubled (tcpi_backoff).
     pub backoff: u8,
-    /// Probes of a silent peer or a shut window that were not answered (tcpi_probes).
+    /// Unanswered probes of a silent peer or a zero window (tcpi_probes).
     pub probes: u8,
-    /// Timeouts in a row (tcpi_retransmits).
+    /// Consecutive retransmission timeouts (tcpi_retransmits).
     pub timeouts: u8,
     /// Segments sent and not acknowledged (tcpi_unacked).
     pub unacknowledged_segments: u32,
-    /// Of those, that the peer has out of order (tcpi_sacked).
+    /// Of those, segments that the peer has SACKed (tcpi_sacked).
     pub sacked_segments: u32,
-    /// Of those, that are thought lost (tcpi_lost).
+    /// Of those, segments that are considered lost (tcpi_lost).
     pub lost_segments: u32,
     /// Retransmissions in flight (tcpi_retrans).
     pub retransmitted_segments: u32,
-    /// Segments ever sent again (tcpi_total_retrans).
+    /// Total number of retransmitted segments (tcpi_total_retrans).
     pub all_retransmitted_segments: u64,
-    /// ACKs that have shown reordering on the path (tcpi_reord_seen), and by how many segments it was
-    /// at most, or what is tolerated without (tcpi_reordering).
+    /// ACKs that have shown reordering on the path (tcpi_reord_seen).
     pub reorderings: u16,
-    /// See above.
+    /// Largest reordering seen, in segments, or the tolerated one if there was none (tcpi_reordering).
     pub reordering_segments: u16,
     /// Delay of the next delayed ACK (tcpi_ato).
     pub ack_delay: Duration,
-    /// Quick ACKs left.
+    /// Quick-ACK credits left.
     pub quick_acks: u8,
-    /// Whether answers carry the ACKs, so that none is quick.
+    /// Whether responses carry the ACKs (pingpong mode), so that none is quick.
     pub ping_pong: bool,
-    /// Octets in the send buffer that are not acknowledged.
+    /// Unacknowledged octets in the send buffer.
     pub queued_bytes: u32,
-    /// Octets of those that were never sent (tcpi_notsent_bytes).
+    /// Of those, octets that were never sent (tcpi_notsent_bytes).
     pub unsent_bytes: u32,
-    /// Octets of frames in the device.
+    /// Octets of frames in the device queue.
     pub device_bytes: u32,
-    /// How many there may be.
+    /// Limit of octets in the device queue.
     pub device_limit_bytes: u32,
-    /// Octets that wait to be read.
+    /// Octets that can be read.
     pub readable_bytes: u32,
     /// The peer's window, in octets (tcpi_snd_wnd).
     pub send_window_bytes: u32,
-    /// Our window, in octets (tcpi_rcv_wnd).
+    /// Our receive window, in octets (tcpi_rcv_wnd).
     pub receive_window_bytes: u32,
-    /// Rate at which segments leave, in bytes a second (tcpi_pacing_rate).
+    /// Pacing rate, in bytes per second (tcpi_pacing_rate).
     pub pacing_rate: Option<u64>,
-    /// Octets sent, those sent again included (tcpi_bytes_sent).
+    /// Octets sent, retransmissions included (tcpi_bytes_sent).
     pub bytes_sent: u64,
-    /// Octets sent again (tcpi_bytes_retrans).
+    /// Octets retransmitted (tcpi_bytes_retrans).
     pub bytes_retransmitted: u64,
     /// Octets acknowledged (tcpi_bytes_acked).
     pub bytes_acknowledged: u64,
     /// Octets received in order (tcpi_bytes_received).
     pub bytes_received: u64,
-    /// Segments in and out (tcpi_segs_in, tcpi_segs_out).
+    /// Segments received and sent (tcpi_segs_in, tcpi_segs_out).
     pub segments: (u64, u64),
-    /// Segments with data in and out (tcpi_data_segs_in, tcpi_data_segs_out).
+    /// Segments with data received and sent (tcpi_data_segs_in, tcpi_data_segs_out).
     pub data_segments: (u64, u64),
-    /// Segments that have arrived at the peer (tcpi_delivered).
+    /// Segments delivered to the peer (tcpi_delivered).
     pub delivered_segments: u64,
-    /// Segments of which the peer says that it got them twice (tcpi_dsack_dups).
+    /// Segments that the peer reported as duplicates by D-SACK (tcpi_dsack_dups).
     pub duplicates_reported: u32,
-    /// Segments that came ahead of their turn (tcpi_rcv_ooopack).
+    /// Segments that were received out of order (tcpi_rcv_ooopack).
     pub out_of_order_segments: u32,
-    /// Of those, that arrived by ACKs which tell of marks (tcpi_delivered_ce).
+    /// Delivered segments that ACKs with ECE reported (tcpi_delivered_ce).
     #[serde(default)]
     pub marked_segments: u32,
-    /// Timeouts, and how often there was a first one (tcpi_total_rto, tcpi_total_rto_recoveries).
+    /// Retransmission timeouts, and series of them (tcpi_total_rto, tcpi_total_rto_recoveries).
     pub all_timeouts: (u16, u16),
-    /// Time between those and recovery (tcpi_total_rto_time).
+    /// Total time between the first timeout of a series and recovery (tcpi_total_rto_time).
     #[serde(default)]
     pub timed_out: Duration,
-    /// Bytes a second that get through (tcpi_delivery_rate), and whether that is what the user had to send and may be
-    /// less than what the path lets through (tcpi_delivery_rate_app_limited).
+    /// Delivery rate, in bytes per second (tcpi_delivery_rate).
     pub delivery_rate: Option<u64>,
-    /// See above.
+    /// Whether that rate was limited by what the user had to send, not the path (tcpi_delivery_rate_app_limited).
     #[serde(default)]
     pub application_limited: bool,
-    /// Round-trip time as one can tell who only receives (tcpi_rcv_rtt).
+    /// Round-trip time as estimated by the receiver (tcpi_rcv_rtt).
     #[serde(default)]
     pub receiver_round_trip: Duration,
-    /// Whether data has come that could have been marked (TCPI_OPT_ECN_SEEN).
+    /// Whether data has come in ECN-capable packets (TCPI_OPT_ECN_SEEN).
     #[serde(default)]
     pub saw_capable: bool,
-    /// Shifts of the peer's windows and of ours (tcpi_snd_wscale, tcpi_rcv_wscale).
+    /// Window scale shifts of the peer and of this side (tcpi_snd_wscale, tcpi_rcv_wscale).
     #[serde(default)]
     pub window_scales: (u8, u8),
-    /// Octets that the user has read in the best round trip, and in the beginning what a peer's first window may be
+    /// Most octets that the user has read in a round trip, at first the window that a peer may begin with
     /// (tcpi_rcv_space).
     pub receive_space_bytes: u32,
-    /// Time since an acceptable segment came (tcpi_last_ack_recv).
+    /// Time since an acceptable segment was received (tcpi_last_ack_recv).
     pub since_heard: Duration,
-    /// Time in which something was queued (tcpi_busy_time), and of that in which the peer's window
-    /// (tcpi_rwnd_limited) or the send buffer (tcpi_sndbuf_limited) was what it waited for.
+    /// Time during which data was queued (tcpi_busy_time).
     pub busy: Duration,
-    /// See above.
+    /// Of that, time limited by the peer's window (tcpi_rwnd_limited).
     pub window_limited: Duration,
-    /// See above.
+    /// Of that, time limited by the send buffer (tcpi_sndbuf_limited).
     pub buffer_limited: Duration,
-    /// Time since data was sent (tcpi_last_data_sent).
+    /// Time since data was last sent (tcpi_last_data_sent).
     pub since_sent: Duration,
-    /// Time since data came (tcpi_last_data_recv).
+    /// Time since data was last received (tcpi_last_data_recv).
     pub since_received: Duration,
-    /// Whether data of a SYN was taken, here or there (tcpi_options, TCPI_OPT_SYN_DATA).
+    /// Whether data of a SYN was accepted, by the peer or by this side (tcpi_options, TCPI_OPT_SYN_DATA).
     pub syn_data: bool,
-    /// Why data in our SYN did not work (tcpi_fastopen_client_fail).
+    /// Why data in our SYN was not accepted (tcpi_fastopen_client_fail).
     pub fast_open_failure: FastOpenFailure,
     /// Whether the SYN waits for the first bytes that the user sends.
     pub deferred: bool,
-    /// Whether both use timestamps, SACK, window scaling, ECN (tcpi_options).
+    /// Whether both sides use timestamps, SACK, window scaling, ECN (tcpi_options).
     pub extensions: (bool, bool, bool, bool),
 }
 
@@ -233,7 +230,7 @@ impl Connection {
             extensions: (self.peer.stamps, self.peer.sacks, self.peer.scales, self.peer.ecn),
         }
     }
-    /// What Linux begins with (tcp_init_buffer_space).
+    /// Returns the receive space, which begins as in Linux (tcp_init_buffer_space).
     fn receive_space_bytes(&self) -> u32 {
         const INITIAL_SEGMENTS: u32 = 10;
         let first = INITIAL_SEGMENTS * self.announced_segment_bytes();

@@ -2,15 +2,15 @@
 //!
 //! ```text
 //!  arrival/   a segment comes ─▶ checks ─▶ ack ─▶ data ─▶ fin
-//!                                          │       └──▶ receive/   buffer, gaps, window, ack policy
-//!                                          └──────────▶ recovery/  what arrived, what is lost
-//!                                                       congestion/ how much may be out
+//!                                          │       └──▶ receive/   buffer, gaps, window, ACK policy
+//!                                          └──────────▶ recovery/  what was delivered, what is lost
+//!                                                       congestion/ how much may be in flight
 //!  user.rs    the program sends ─▶ send/ buffer ─▶ decision ─▶ emit ─▶ a frame in the driver's slot
-//!  expiry.rs  a timer fires
-//!  path.rs    a router complains
+//!  expiry.rs  a timer expires
+//!  path.rs    an ICMP error comes
 //! ```
 //!
-//! Nothing here reaches for other connections, the device or the time: [`Context`] has what is lent.
+//! Nothing here accesses other connections, the device or a clock: [`Context`] holds what is lent for a call.
 
 pub(crate) mod arrival;
 pub(crate) mod congestion;
@@ -74,20 +74,20 @@ use crate::handle::{ListenerId, SocketId};
 use crate::memory::LEAST_BYTES;
 use crate::units::MaybeInstant;
 
-/// How long a cork holds at most (tcp(7), TCP_CORK).
+/// Longest time that a cork holds data (tcp(7), TCP_CORK).
 pub(crate) const CORK_CEILING: Duration = Duration::from_millis(200);
 
-/// What Linux reckons for a segment's headers, shared info and sk_buff (tcp_sndbuf_expand).
+/// Linux's estimate for a segment's headers, shared info and sk_buff (tcp_sndbuf_expand).
 const HEADROOM_BYTES: u32 = 576;
 const SKB_BYTES: u32 = 256;
 
-/// A segment is counted with so many octets at least where a send buffer follows the window: who says that his are smaller gets
-/// no more of them under way than of such ones, as each costs as much to keep account of (Linux counts what each takes
-/// of its memory; CVE-2019-11478). Those that everybody takes are larger (RFC 9293 §3.7.1).
+/// Least size at which a segment is counted when the send buffer follows the window: a peer that announces a smaller one gets
+/// no more segments in flight than of this size, as each costs as much to keep track of (Linux counts the memory of each;
+/// CVE-2019-11478). The sizes that everybody must accept are larger (RFC 9293 §3.7.1).
 const COUNTED_SEGMENT_BYTES: u32 = 512;
 
-/// Options and data of a full segment, however small a peer says that it is, or his window: who says less wants many
-/// packets for few octets (tcp_min_snd_mss, and 68 octets with headers in tcp_bound_to_half_wnd).
+/// Least size of a full segment, options and data, however small the peer's MSS or window is: a peer that announces less causes
+/// many packets for few octets (tcp_min_snd_mss, and 68 octets with headers in tcp_bound_to_half_wnd).
 const LEAST_SEGMENT_BYTES: u32 = 48;
 
 /// A transmission control block.
@@ -98,12 +98,12 @@ pub(crate) struct Connection {
     pub(crate) state: State,
     /// See [`Connection::is_steady`].
     steady: bool,
-    /// It is over, and not in the table of connections any more.
+    /// It is over, and no longer in the table of connections.
     pub(crate) has_no_ends: bool,
-    /// Whose accept queue it waits for, if it came to a listener.
+    /// The listener that it came to, until it is accepted.
     pub(crate) listener: Option<ListenerId>,
     pub(crate) path: Path,
-    /// See [`Connection::segment_bytes`], which is asked for many times a segment.
+    /// Cache of [`Connection::segment_bytes`], which is needed many times per segment.
     segment: u16,
     pub(crate) peer: Peer,
     pub(crate) sender: Sender,
@@ -124,11 +124,11 @@ pub(crate) struct Connection {
     pub(crate) spent: Spent,
 }
 
-/// Segments that have to leave whatever the user does.
+/// Segments that must be sent regardless of the user.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Owed {
     bits: u8,
-    /// ACKs that repeat what was said, one for each segment out of order: a peer without SACK counts
+    /// Duplicate ACKs, one for each out-of-order segment: a peer without SACK counts
     /// them (RFC 5681 §3.2).
     pub(crate) duplicate_acks: u8,
 }
@@ -162,7 +162,7 @@ impl Owed {
     }
 }
 
-/// What is counted, and what is asked of it.
+/// Counters, and times of the last events.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) bytes_sent: u64,
@@ -173,25 +173,25 @@ pub(crate) struct Counts {
     pub(crate) data_segments_in: u64,
     pub(crate) data_segments_out: u64,
     pub(crate) delivered: u64,
-    /// Boxed, as most connections have none.
+    /// Counters of irregularities. Boxed, as most connections have none.
     trouble: Option<Box<Trouble>>,
-    /// When data was sent last, and when anything came.
+    /// When data was last sent, and when anything was last received.
     pub(crate) last_sent: Instant,
     pub(crate) last_heard: Instant,
-    /// When something that was not believed was answered last.
+    /// When an unacceptable segment was last answered.
     pub(crate) challenged_at: MaybeInstant,
     /// Keepalive probes without an answer.
     pub(crate) unanswered: u8,
-    /// Something new was sent since the stack turned to this connection.
+    /// New data was sent since the stack began to serve this connection.
     pub(crate) sent_in_turn: bool,
-    /// Data has come that could have been marked (TCPI_OPT_ECN_SEEN).
+    /// Data has come in ECN-capable packets (TCPI_OPT_ECN_SEEN).
     pub(crate) saw_capable: bool,
     /// See [`Delivery`].
     pub(crate) delivery: Delivery,
 }
 
 impl Counts {
-    /// What was amiss.
+    /// Returns the counters of irregularities.
     pub(crate) fn trouble(&self) -> Trouble {
         self.trouble.as_deref().copied().unwrap_or_default()
     }
@@ -202,7 +202,7 @@ impl Counts {
 }
 
 impl Connection {
-    /// A connection that does not exist yet.
+    /// Makes a connection in state CLOSED.
     pub(crate) fn new(id: SocketId, tuple: Tuple, path: Path, cx: &Context) -> Self {
         let mut connection = Self {
             id,
@@ -238,8 +238,8 @@ impl Connection {
         connection
     }
 
-    /// Asks for what is looked at late when something is sent or has come. Of a connection that was quiet
-    /// nothing is in a cache: what is asked for at once is waited for once.
+    /// Touches the fields that are used late when a segment is sent or received. If the connection was quiet, none
+    /// is in a cache: loads that are issued together are waited for once.
     #[inline]
     pub(crate) fn fetch(&self) {
         std::hint::black_box((
@@ -252,20 +252,20 @@ impl Connection {
         ));
     }
 
-    /// Something may become otherwise about it than its segments make it.
+    /// Ends the steady state: the connection may change other than by its ordinary segments.
     #[inline]
     pub(crate) fn disturb(&mut self) {
         self.steady = false;
     }
 
-    /// Takes the way that `cause` leads, if it leads anywhere.
+    /// Changes the state as `cause` requires; returns whether there is such a transition.
     pub(crate) fn change_state(&mut self, cause: Cause) -> bool {
         let Some(next) = self.state.after(cause) else { return false };
         self.state = next;
         true
     }
 
-    /// Octets of data in a full segment.
+    /// Returns the octets of data in a full segment.
     #[inline]
     pub(crate) fn segment_bytes(&self) -> u32 {
         debug_assert_eq!(
@@ -276,13 +276,13 @@ impl Connection {
         self.segment.into()
     }
 
-    /// What a full segment is made of has changed: path, peer, option, or the peer's largest window.
+    /// Updates the size of a full segment after a change of path, peer, option, or the peer's largest window.
     pub(crate) fn resize_segment(&mut self) {
         self.segment = u16::try_from(self.reckon_segment()).unwrap_or(u16::MAX);
     }
 
-    /// Octets of data in a full segment: what peer, path and user allow, less what every header has
-    /// (RFC 9293 §3.7.1, RFC 6691).
+    /// Computes the octets of data in a full segment: what peer, path and user allow, less the options that every segment
+    /// has (RFC 9293 §3.7.1, RFC 6691).
     fn reckon_segment(&self) -> u32 {
         let headers = crate::frame::ip_header_bytes(self.tuple.is_ipv6()) + 20;
         let path = u32::from(self.path.mtu).saturating_sub(headers);
@@ -291,8 +291,8 @@ impl Connection {
             bytes = bytes.min(u32::from(most));
         }
         let stamps = if self.peer.stamps { peer::TIMESTAMP_BYTES } else { 0 };
-        // A peer whose whole window is not much more than a segment gets halves of it: otherwise no
-        // segment would ever fit beside another (Linux's tcp_bound_to_half_wnd).
+        // A segment is at most half of the peer's largest window: otherwise no second segment
+        // would ever fit beside one (Linux's tcp_bound_to_half_wnd).
         let window = self.sender.max_window;
         let half = if window > 536 { window / 2 } else { window };
         if half > 0 {
@@ -301,35 +301,35 @@ impl Connection {
         bytes.max(LEAST_SEGMENT_BYTES) - stamps
     }
 
-    /// What this side's SYN says that its segments may have (RFC 9293 §3.7.1).
+    /// Returns the MSS that this side's SYN announces (RFC 9293 §3.7.1).
     pub(crate) fn announced_segment_bytes(&self) -> u32 {
         let headers = crate::frame::ip_header_bytes(self.tuple.is_ipv6()) + 20;
         let path = u32::from(self.path.mtu).saturating_sub(headers);
         self.options.most_segment_bytes.map_or(path, |most| path.min(most.into()))
     }
 
-    /// IP and TCP headers of a data segment.
+    /// Returns the octets of the IP and TCP headers of a data segment.
     pub(crate) fn header_bytes(&self) -> u32 {
         let stamps = if self.peer.stamps { peer::TIMESTAMP_BYTES } else { 0 };
         crate::frame::ip_header_bytes(self.tuple.is_ipv6()) + 20 + stamps
     }
 
-    /// Segments that are believed to be on their way.
+    /// Returns the number of segments that are considered in flight.
     pub(crate) fn in_flight(&self) -> u32 {
         self.sender.flight.in_flight().saturating_sub(self.recovery.duplicates)
     }
 
-    /// The shift of our windows: what a SYN has told holds for ever (RFC 7323 §2.2), whatever becomes of the buffer
-    /// meanwhile.
+    /// Returns the window scale shift of our windows: the one that the SYN has announced stays (RFC 7323 §2.2), whatever happens
+    /// to the buffer.
     pub(crate) fn receive_shift(&self, cx: &Context) -> u8 {
         let has_told = self.sender.nxt != self.sender.iss;
         let most = self.options.receive_buffer_bytes.unwrap_or(cx.config.receive_buffer_bytes.1);
         if has_told { self.peer.receive_shift } else { shift_for(most) }
     }
 
-    /// How many bytes the send buffer may hold: twice the largest window there was, so that a full one can be refilled while it is
-    /// acknowledged, each segment counted with what it takes of Linux's memory. Who writes to a peer that does not read yet gets
-    /// rid of as much as there (tcp_sndbuf_expand, which takes nothing back either).
+    /// Returns how many bytes the send buffer may hold: twice the largest congestion window so far, so that a full one can be
+    /// refilled while it is acknowledged, each segment counted with what it takes of Linux's memory. A user that writes to a peer
+    /// that does not read yet can thus queue as much as there (tcp_sndbuf_expand, which does not shrink it either).
     pub(crate) fn send_limit(&self, cx: &Context) -> u32 {
         let (least, most) = cx.config.send_buffer_bytes;
         if cx.pool.is_short() {
@@ -344,7 +344,7 @@ impl Connection {
         self.congestion.largest().saturating_mul(2 * segment).min(most).max(least)
     }
 
-    /// Ends it, and tells the user why; nothing is sent any more but what is owed.
+    /// Ends the connection, and tells the user why; after this only an owed reset is sent.
     pub(crate) fn finish(
         &mut self,
         cause: Cause,
@@ -365,14 +365,14 @@ impl Connection {
             self.owed.add(Owed::RESET);
         }
         self.sender.release(&mut cx.pool);
-        // What has come before a reset can still be read, as in Linux.
+        // Data received before a reset can still be read, as in Linux.
         if !self.user.attached {
             self.receiver.release(&mut cx.pool);
         }
         self.user.note_end(error);
     }
 
-    /// The SYN-ACK was a cookie: what it said is taken up.
+    /// Continues the handshake of a SYN cookie, with what the SYN-ACK announced.
     pub(crate) fn begin_from_cookie(&mut self, iss: SeqNumber, now: Instant) {
         self.sender = Sender::new(iss);
         self.resize_segment();
@@ -383,8 +383,8 @@ impl Connection {
         self.deferral = Deferral::of_cookie();
     }
 
-    /// Its numbers begin behind those of the connection that had its ends last (RFC 9293 §3.6.1), with as much between them as
-    /// Linux leaves (tcp_timewait_state_process).
+    /// Moves the initial sequence number beyond those of the previous connection with the same ends (RFC 9293 §3.6.1), with the
+    /// gap that Linux leaves (tcp_timewait_state_process).
     pub(crate) fn begin_behind(&mut self, last: SeqNumber) {
         const GAP: u32 = 65_535 + 2;
         let has_begun = self.sender.nxt != self.sender.iss;
@@ -399,8 +399,8 @@ impl Connection {
         self.owed.add(Owed::SYN);
     }
 
-    /// Everything sent so far has arrived, or will be told of again: the number that the peer should
-    /// acknowledge at most.
+    /// Returns whether an acknowledgment number acknowledges something new that was sent
+    /// (SND.UNA < SEG.ACK =< SND.NXT).
     pub(crate) fn is_acceptable_ack(&self, ack: SeqNumber) -> bool {
         ack.after(self.sender.una) && !ack.after(self.sender.nxt)
     }
@@ -410,8 +410,8 @@ impl Connection {
 mod tests {
     use super::Connection;
 
-    /// A million idle connections at a kibibyte each: with its entries in slab, wheel and table, and
-    /// what those have in reserve, a connection has about a hundred octets more than its own.
+    /// Room for a million idle connections at a kibibyte each: with its entries in slab, wheel and table, and
+    /// their reserves, a connection takes about a hundred octets more than its own.
     #[test]
     fn a_connection_stays_small() {
         let bytes = size_of::<Connection>();

@@ -1,4 +1,4 @@
-//! Options of a connection. One that is not here does not exist: none is accepted and ignored.
+//! Options of a connection. Options that are not here do not exist: none is accepted and ignored.
 
 use std::time::Duration;
 
@@ -8,68 +8,68 @@ use super::{Connection, State};
 use crate::config::Algorithm;
 use crate::context::Context;
 
-/// When to ask a silent peer whether it is still there (SO_KEEPALIVE and its three settings).
+/// Keepalive settings (SO_KEEPALIVE and its three parameters).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeepAlive {
     /// Silence before the first probe (TCP_KEEPIDLE).
     pub idle: Duration,
     /// Time between probes (TCP_KEEPINTVL).
     pub interval: Duration,
-    /// Probes without an answer after which the connection is given up (TCP_KEEPCNT).
+    /// Unanswered probes after which the connection is given up (TCP_KEEPCNT).
     pub probes: u8,
 }
 
-/// Linux's: two hours, then nine probes 75 seconds apart.
+/// Linux's defaults: two hours, then nine probes 75 seconds apart.
 impl Default for KeepAlive {
     fn default() -> Self {
         Self { idle: Duration::from_secs(7200), interval: Duration::from_secs(75), probes: 9 }
     }
 }
 
-/// An option to be set.
+/// An option to set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SocketOption {
-    /// Nagle's algorithm is off (TCP_NODELAY). Switching it off sends what it held.
+    /// Nagle's algorithm is off (TCP_NODELAY). Setting this sends what Nagle's algorithm held.
     NoDelay(bool),
-    /// Only full segments leave (TCP_CORK), for at most 200 ms. Letting go sends the rest.
+    /// Only full segments leave (TCP_CORK), for at most 200 ms. Clearing this sends the rest.
     Cork(bool),
-    /// Acknowledge at once for a while, or leave it to what is sent the other way (TCP_QUICKACK).
+    /// Acknowledge at once for a while, or leave the ACK to data in the other direction (TCP_QUICKACK).
     QuickAck(bool),
-    /// Probes for a silent peer, or none (SO_KEEPALIVE).
+    /// Keepalive probes, or none (SO_KEEPALIVE).
     KeepAlive(Option<KeepAlive>),
     /// How long sent data may stay unacknowledged before the connection is given up
-    /// (TCP_USER_TIMEOUT); none for as long as retransmissions last.
+    /// (TCP_USER_TIMEOUT); with none, the number of retransmissions decides.
     UserTimeout(Option<Duration>),
-    /// Largest segment, in octets, to send and to announce (TCP_MAXSEG).
+    /// Largest segment to send and to announce, in octets (TCP_MAXSEG).
     MaxSegment(u16),
     /// Send buffer in bytes; it then no longer follows the window (SO_SNDBUF without Linux's doubling).
     SendBuffer(u32),
     /// Receive buffer in bytes; it then no longer follows the reader (SO_RCVBUF, likewise).
     ReceiveBuffer(u32),
-    /// There is to be so much room for what comes, whatever it was before, and more if it is used (tcp_set_rcvlowat).
+    /// Least size of the receive buffer, whatever it was before; it grows further if it is used (tcp_set_rcvlowat).
     ReceiveAtLeast(u32),
-    /// The user is told that he can write only while fewer bytes than this wait to be sent
-    /// (TCP_NOTSENT_LOWAT); with none as the stack has it, with the most that there is always.
+    /// The user is told that it can write only while fewer bytes than this are unsent
+    /// (TCP_NOTSENT_LOWAT); none means the stack's default, and the largest number no limit.
     NotSentLowWater(Option<u32>),
-    /// How often the SYN is sent again, instead of what the stack has (TCP_SYNCNT).
+    /// How often the SYN is retransmitted, instead of the stack's setting (TCP_SYNCNT).
     SynRetries(u8),
-    /// DSCP (IP_TOS, IPV6_TCLASS); the two bits of ECN are the stack's.
+    /// DSCP (IP_TOS, IPV6_TCLASS); the two ECN bits are the stack's.
     TrafficClass(u8),
     /// The congestion controller (TCP_CONGESTION).
     Congestion(Algorithm),
-    /// Seconds for which who closes wants to wait until the peer has everything (SO_LINGER). With none
-    /// at all, closing is a reset, and what was not sent is thrown away.
+    /// Seconds for which a close waits until the peer has acknowledged everything (SO_LINGER). With zero, closing resets
+    /// the connection and drops unsent data.
     Linger(Option<u16>),
-    /// A connection that comes is its user's when its first data has, or after so many timeouts of the SYN-ACK
-    /// (TCP_DEFER_ACCEPT); with none at once. One that is opened leaves its ACK of the SYN-ACK to what the user sends,
+    /// A passive connection is given to its user when its first data has come, or after this many timeouts of the SYN-ACK
+    /// (TCP_DEFER_ACCEPT); with zero at once. An active one leaves its ACK of the SYN-ACK to the user's first data,
     /// for at most 200 ms.
     DeferAccept(u8),
-    /// A write waits for a connection that is being opened: the ACK of the SYN-ACK is left to it likewise
+    /// A write waits for a connection that is being opened: the ACK of the SYN-ACK is left to its data likewise
     /// (sk_write_pending).
     WriterWaits(bool),
 }
 
-/// Options in force.
+/// The options in force.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
     pub(crate) no_delay: bool,
@@ -86,16 +86,16 @@ pub(crate) struct Options {
     pub(crate) syn_retries: Option<u8>,
 }
 
-/// Buffers are between these; the lower one lets a segment through (SOCK_MIN_SNDBUF).
+/// Bounds of buffers; the lower one lets a segment through (SOCK_MIN_SNDBUF).
 const BUFFER_BYTES: (u32, u32) = (4096, 1 << 30);
-/// Segments are between these (TCP_MIN_MSS, MAX_TCP_WINDOW).
+/// Bounds of the segment size (TCP_MIN_MSS, MAX_TCP_WINDOW).
 const SEGMENT_BYTES: (u16, u16) = (88, 32_767);
 
-/// Nobody is asked more often whether he is there (TCP_KEEPIDLE and TCP_KEEPINTVL count in seconds).
+/// Least keepalive time and interval (TCP_KEEPIDLE and TCP_KEEPINTVL count in seconds).
 const LEAST_SILENCE: Duration = Duration::from_secs(1);
 
-/// The receive buffer of a connection that begins with these options, at first and at most, if `bytes` is what one has
-/// without.
+/// Returns the initial and largest receive buffer of a connection with these options, where `bytes` is the default
+/// of both.
 pub(crate) fn receive_buffer_bytes(options: &[SocketOption], bytes: (u32, u32)) -> (u32, u32) {
     options.iter().fold(bytes, |(first, most), option| match *option {
         SocketOption::ReceiveBuffer(bytes) => {
@@ -108,21 +108,21 @@ pub(crate) fn receive_buffer_bytes(options: &[SocketOption], bytes: (u32, u32)) 
 }
 
 impl Options {
-    /// How long sent data may stay unacknowledged.
+    /// Returns how long sent data may stay unacknowledged.
     pub(crate) fn user_timeout(&self) -> Option<Duration> {
         self.user_timeout.as_deref().copied()
     }
 }
 
 impl Connection {
-    /// Sets an option. Values out of range are taken to its end, as Linux does for buffers.
+    /// Sets an option. Values out of range are clamped, as Linux does for buffers.
     pub(crate) fn set_option(&mut self, cx: &mut Context, option: SocketOption) {
         let options = &mut self.options;
         match option {
             SocketOption::NoDelay(on) => {
                 options.no_delay = on;
                 if on {
-                    // Linux pushes what waits, through a cork too (tcp(7)).
+                    // Linux pushes what is held, even by a cork (tcp(7)).
                     self.sender.hurry();
                 }
             }
@@ -155,7 +155,7 @@ impl Connection {
             SocketOption::MaxSegment(bytes) => {
                 options.most_segment_bytes = Some(bytes.clamp(SEGMENT_BYTES.0, SEGMENT_BYTES.1));
                 self.resize_segment();
-                // What is in flight was counted in segments of another size.
+                // Segments in flight were counted with another size.
                 let mss = self.segment_bytes();
                 self.sender.flight.resegment(mss);
             }
@@ -183,7 +183,7 @@ impl Connection {
         }
     }
 
-    /// Whether its options still count.
+    /// Returns whether options can still be set.
     pub(crate) fn takes_options(&self) -> bool {
         self.state != State::TimeWait
     }

@@ -1,4 +1,4 @@
-//! What the two SYNs have agreed on.
+//! What the two SYNs have negotiated.
 
 use uncork_packet::Instant;
 use uncork_wire::tcp::OptionSet;
@@ -6,21 +6,21 @@ use uncork_wire::tcp::OptionSet;
 use super::receive::window::LARGEST_SHIFT;
 use crate::config::{Config, Ecn};
 
-/// Segment size of a peer that has said nothing (RFC 9293 §3.7.1, MUST-15), IPv4 and IPv6.
+/// MSS of a peer that has not announced any (RFC 9293 §3.7.1, MUST-15), IPv4 and IPv6.
 const DEFAULT_SEGMENT: (u16, u16) = (536, 1220);
 
-/// A timestamp older than this proves nothing: the clock may have turned (RFC 7323 §5.5, for one of microseconds, as
-/// Linux's TCP_PAWS_WRAP).
+/// Age at which a timestamp no longer proves anything, as the peer's clock may have wrapped (RFC 7323 §5.5, for a clock of
+/// microseconds, as Linux's TCP_PAWS_WRAP).
 const STALE_STAMP: u32 = ((2147 * 1_000_000_000_u64) >> COARSE) as u32;
 
-/// Nanoseconds of a unit for that, as a power of two: about a second, without a division.
+/// Nanoseconds of the unit of that age, as a power of two: about a second, without a division.
 const COARSE: u32 = 30;
 
 /// Octets of the timestamp option with its padding.
 pub(crate) const TIMESTAMP_BYTES: u32 = 12;
 
-/// What this side knows, and so offers in a SYN and takes up of what a peer's offers, as the settings are when the
-/// connection begins: what a SYN has offered counts though they change before its answer has come.
+/// The extensions that this side supports, and so offers in a SYN and accepts from a peer's, according to the settings when
+/// the connection begins: what a SYN has offered stays valid if they change before the answer comes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Offer(u8);
 
@@ -28,9 +28,9 @@ impl Offer {
     pub(crate) const STAMPS: u8 = 1;
     pub(crate) const SACKS: u8 = 1 << 1;
     pub(crate) const SCALES: u8 = 1 << 2;
-    /// ECN is granted.
+    /// ECN is accepted.
     pub(crate) const ECN: u8 = 1 << 3;
-    /// ECN is asked for.
+    /// ECN is requested.
     pub(crate) const ASKS_ECN: u8 = 1 << 4;
 
     pub(crate) fn of(config: &Config) -> Self {
@@ -48,7 +48,7 @@ impl Offer {
         self.0 & what != 0
     }
 
-    /// The peer's options without what is not known here: that is as good as not offered.
+    /// Returns the peer's options without those that are unsupported here, as if it had not offered them.
     pub(crate) fn of_these(self, offered: &OptionSet) -> OptionSet {
         OptionSet {
             timestamps: offered.timestamps.filter(|_| self.has(Self::STAMPS)),
@@ -59,38 +59,38 @@ impl Offer {
     }
 }
 
-/// What is in force between the two.
+/// The negotiated parameters.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer {
     pub(crate) offer: Offer,
-    /// Largest segment that the peer takes (its MSS option), in octets.
+    /// The peer's MSS option: the largest segment that it accepts, in octets.
     pub(crate) mss: u16,
-    /// Shift of the windows that it announces.
+    /// Window scale shift of the peer's windows.
     pub(crate) send_shift: u8,
-    /// Shift of ours.
+    /// Window scale shift of ours.
     pub(crate) receive_shift: u8,
     /// Both have sent a window scale option.
     pub(crate) scales: bool,
     /// Both have sent timestamps.
     pub(crate) stamps: bool,
-    /// Both can make sense of SACK.
+    /// Both support SACK.
     pub(crate) sacks: bool,
-    /// Both know ECN (RFC 3168 §6.1.1).
+    /// Both support ECN (RFC 3168 §6.1.1).
     pub(crate) ecn: bool,
-    /// A mark has come that the sender has not yet answered with CWR.
+    /// A CE mark has come that the sender has not yet answered with CWR.
     pub(crate) echoes_congestion: bool,
-    /// The window was cut for an echo; the next new data says so.
+    /// The congestion window was reduced for an ECE; the next new data carries CWR.
     pub(crate) owes_cwr: bool,
-    /// Latest timestamp to be echoed (TS.Recent), and when it came ([`coarse`]).
+    /// Latest timestamp to echo (TS.Recent), and when it came ([`coarse`]).
     pub(crate) recent: u32,
     recent_at: u32,
     has_recent: bool,
-    /// Where our timestamp clock began.
+    /// Start of our timestamp clock.
     pub(crate) stamp_offset: u32,
 }
 
 impl Peer {
-    /// Before anything is known of the peer.
+    /// The parameters before anything is known of the peer.
     pub(crate) fn new(stamp_offset: u32, offer: Offer) -> Self {
         Self {
             offer,
@@ -110,7 +110,7 @@ impl Peer {
         }
     }
 
-    /// Takes over what the peer's SYN offers; `shift` is ours, should both scale.
+    /// Takes over what the peer's SYN offers; `shift` is ours, if both scale.
     pub(crate) fn agree(&mut self, options: &OptionSet, ipv6: bool, shift: u8, now: Instant) {
         let default = if ipv6 { DEFAULT_SEGMENT.1 } else { DEFAULT_SEGMENT.0 };
         self.mss = options.mss.filter(|&mss| mss > 0).unwrap_or(default);
@@ -124,39 +124,39 @@ impl Peer {
         }
     }
 
-    /// Remembers a timestamp to be echoed.
+    /// Stores a timestamp to echo.
     pub(crate) fn note_stamp(&mut self, value: u32, now: Instant) {
         self.recent = value;
         self.recent_at = coarse(now);
         self.has_recent = true;
     }
 
-    /// Whether a segment with this timestamp is older than what has come already
+    /// Returns whether a segment with this timestamp is older than one that was already received
     /// (PAWS, RFC 7323 §5.3 rule R1).
     pub(crate) fn is_old_stamp(&self, value: u32, now: Instant) -> bool {
         let age = || coarse(now).saturating_sub(self.recent_at);
         self.has_recent && value.wrapping_sub(self.recent).cast_signed() < 0 && age() < STALE_STAMP
     }
 
-    /// Our timestamp clock: milliseconds.
+    /// Returns our timestamp clock, in milliseconds.
     #[expect(clippy::cast_possible_truncation, reason = "timestamps wrap")]
     pub(crate) fn stamp(&self, now: Instant) -> u32 {
         (now.as_millis() as u32).wrapping_add(self.stamp_offset)
     }
 
-    /// The option for a segment that leaves now.
+    /// Returns the timestamp option for a segment that leaves now.
     pub(crate) fn stamps_option(&self, now: Instant) -> Option<(u32, u32)> {
         self.stamps.then(|| self.stamps_now(now))
     }
 
-    /// What it says.
+    /// Returns the values of the timestamp option.
     #[inline]
     pub(crate) fn stamps_now(&self, now: Instant) -> (u32, u32) {
         (self.stamp(now), if self.has_recent { self.recent } else { 0 })
     }
 }
 
-/// For a comparison of minutes and more; 146 years of them.
+/// Returns a coarse time for comparisons over minutes and more; it lasts for 146 years.
 #[expect(clippy::cast_possible_truncation, reason = "see above")]
 #[inline]
 fn coarse(now: Instant) -> u32 {
@@ -192,7 +192,7 @@ mod tests {
         assert!(!peer.is_old_stamp(u32::MAX, Instant::from_millis(24 * 86_400_000)));
     }
 
-    /// Linux has stamps in microseconds where a route says so (`features tcp_usec_ts`).
+    /// Linux has timestamps in microseconds where a route says so (`features tcp_usec_ts`).
     #[test]
     fn a_clock_of_microseconds_may_have_turned_after_36_minutes() {
         let mut peer = peer();

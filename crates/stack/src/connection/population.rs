@@ -1,5 +1,5 @@
-//! Connections that are there without a user's doing anything more with them: closed ones that are not over, and TIME-WAIT.
-//! Nobody's limit of descriptors bounds them, so the stack does (tcp_max_orphans, tcp_max_tw_buckets).
+//! Counts of connections that live on without their user: orphans, which are closed but not over, and TIME-WAIT.
+//! No descriptor limit bounds them, so the stack does (tcp_max_orphans, tcp_max_tw_buckets).
 
 use std::time::Duration;
 
@@ -8,22 +8,22 @@ use super::{Cause, Connection, ConnectionError, Owed, State};
 use crate::context::Context;
 use crate::memory::LEAST_BYTES;
 
-/// How long one too many stays in TIME-WAIT: its last ACK leaves, and that is all.
+/// How long an excess connection stays in TIME-WAIT: long enough for its last ACK to leave.
 const LAST_ACK: Duration = Duration::from_millis(100);
 
-/// How many there are.
+/// Numbers of orphans and of connections in TIME-WAIT.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Population {
     pub(crate) orphans: u32,
     pub(crate) time_waits: u32,
 }
 
-/// As what a connection is counted.
+/// How a connection is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Counted {
     #[default]
     No,
-    /// Its user has closed it, and its peer is not done.
+    /// Its user has closed it, and its peer has not finished.
     Orphan,
     TimeWait,
 }
@@ -50,9 +50,9 @@ impl Connection {
         }
     }
 
-    /// Its user has closed it. If it lives on, it does so by itself; where there are too many such ones, or no memory for what
-    /// it has to send, it is reset as Linux does it (tcp_close, tcp_check_oom): the newest, as the others are nearer to
-    /// their ends.
+    /// Makes a connection that its user has closed an orphan, if it lives on. If there are too many orphans, or no memory for
+    /// what it has to send, it is reset, as in Linux (tcp_close, tcp_check_oom): the newest one, as the others are nearer to
+    /// their end.
     pub(super) fn become_orphan(&mut self, cx: &mut Context) {
         if matches!(self.state, State::Closed | State::TimeWait) {
             return;
@@ -63,7 +63,7 @@ impl Connection {
         self.count_as(Counted::Orphan, cx);
     }
 
-    /// Whether it makes room for others: nobody waits for it, and it has what somebody needs (tcp_out_of_resources).
+    /// Returns whether an orphan has to free its memory for others (tcp_out_of_resources).
     pub(super) fn is_to_give_way(&self, cx: &Context) -> bool {
         self.user.counted == Counted::Orphan && self.holds_too_much(cx)
     }
@@ -78,7 +78,7 @@ impl Connection {
         self.finish(Cause::Abort, Some(ConnectionError::Aborted), cx);
     }
 
-    /// All is done; wait until nothing old can still be on its way (RFC 9293 §3.4.2).
+    /// Enters TIME-WAIT, until no old segment can still be in the network (RFC 9293 §3.4.2).
     pub(crate) fn enter_time_wait(&mut self, cx: &mut Context) {
         self.timers.stop_all();
         self.sender.release(&mut cx.pool);
@@ -87,7 +87,7 @@ impl Connection {
         if again || cx.population.time_waits < cx.config.most_time_waits {
             self.count_as(Counted::TimeWait, cx);
         } else {
-            // Those before it have waited for a while, and are over before it would be.
+            // Those that were there first have waited for a while, and are over before it would be.
             cx.counters.time_wait_overflows += 1;
             self.count_as(Counted::No, cx);
             time = time.min(LAST_ACK);

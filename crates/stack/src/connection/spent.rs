@@ -1,4 +1,4 @@
-//! What a connection that has something to send spends its time on (tcpi_busy_time,
+//! Accounting of what limits a connection that has something to send (tcpi_busy_time,
 //! tcpi_rwnd_limited, tcpi_sndbuf_limited; RFC 4898 calls them SndLimTime).
 
 use std::time::Duration;
@@ -8,7 +8,7 @@ use uncork_packet::Instant;
 use super::{Blocked, Connection};
 use crate::units::Micros;
 
-/// What is in the way; the later ones explain more than the earlier.
+/// What limits sending; a later variant explains more than an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum On {
     /// Nothing is queued.
@@ -18,11 +18,11 @@ enum On {
     Path,
     /// The peer's window.
     Window,
-    /// The send buffer: all of it is out, and the user has more.
+    /// The send buffer: all of it was sent, and the user has more.
     Buffer,
 }
 
-/// Times since the connection began.
+/// Time spent in each state since the connection began.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Spent {
     on: On,
@@ -41,7 +41,7 @@ impl Spent {
         (self.on, self.since) = (to, now);
     }
 
-    /// Adds the time that has passed to what it was spent on.
+    /// Adds the time since the last change to the current state's total.
     fn count(&mut self, now: Instant) {
         if let Some(total) =
             (self.on as usize).checked_sub(1).and_then(|at| self.totals.get_mut(at))
@@ -55,7 +55,7 @@ impl Spent {
         self.totals
     }
 
-    /// Busy in all, and of that: limited by the peer's window, and by the send buffer.
+    /// Returns the total busy time, and of that the time limited by the peer's window, and by the send buffer.
     pub(crate) fn told(&self, now: Instant) -> [Duration; 3] {
         let [path, window, buffer] = self.totals(now);
         let busy = path.saturating_add(window).saturating_add(buffer);
@@ -64,7 +64,7 @@ impl Spent {
 }
 
 impl Connection {
-    /// Notes what it spends its time on from now on.
+    /// Notes what limits the connection from now on.
     #[inline(always)]
     pub(crate) fn note_spending(&mut self, blocked: Blocked, now: Instant) {
         let on = if self.sender.queued_bytes() == 0 {
@@ -79,7 +79,7 @@ impl Connection {
         self.spent.turn(on, now);
     }
 
-    /// All was acknowledged, and perhaps nobody asks for a frame any more.
+    /// Notes that the connection is idle if all was acknowledged, as perhaps no frame is asked for any more.
     #[inline(always)]
     pub(crate) fn note_idleness(&mut self, now: Instant) {
         if self.sender.queued_bytes() == 0 {

@@ -1,9 +1,9 @@
-//! The states of a connection and what leads from one to another (RFC 9293 §3.3.2, figure 5).
+//! The states of a connection and their transitions (RFC 9293 §3.3.2, figure 5).
 
 use serde::{Deserialize, Serialize};
 
-/// A state of a connection (RFC 9293 §3.3.2). LISTEN is no state of a connection here: a listener
-/// is not one, and a connection begins when a SYN has come.
+/// A state of a connection (RFC 9293 §3.3.2). LISTEN is not among them: a listener is not
+/// a connection, and a connection begins when a SYN has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum State {
     /// There is no connection, or it is over.
@@ -12,19 +12,19 @@ pub enum State {
     SynSent,
     /// A SYN was received and answered.
     SynReceived,
-    /// Data may go both ways.
+    /// Data may flow in both directions.
     Established,
     /// This side has closed; the peer has neither acknowledged that nor closed.
     FinWait1,
-    /// This side has closed and the peer knows; the peer may still send.
+    /// This side has closed and that is acknowledged; the peer may still send.
     FinWait2,
     /// The peer has closed; this side may still send.
     CloseWait,
-    /// Both have closed at once; this side's FIN is not acknowledged.
+    /// Both have closed at the same time; this side's FIN is not acknowledged.
     Closing,
     /// The peer has closed, then this side; this side's FIN is not acknowledged.
     LastAck,
-    /// All is done; old segments may still be on their way.
+    /// Both have closed; old segments may still be in the network.
     TimeWait,
 }
 
@@ -43,38 +43,38 @@ impl State {
         Self::TimeWait,
     ];
 
-    /// Whether both sides have agreed on a beginning.
+    /// Returns whether the state is synchronised: both SYNs have been acknowledged.
     #[must_use]
     pub fn is_synchronised(self) -> bool {
         !matches!(self, Self::Closed | Self::SynSent | Self::SynReceived)
     }
 
-    /// Whether the peer's SYN has come, so that there is something to acknowledge.
+    /// Returns whether the peer's SYN has come, so that there is something to acknowledge.
     #[must_use]
     pub fn has_peer(self) -> bool {
         !matches!(self, Self::Closed | Self::SynSent)
     }
 
-    /// Whether data that the peer sends is taken (RFC 9293 §3.10.7.4, seventh step).
+    /// Returns whether data from the peer is accepted (RFC 9293 §3.10.7.4, seventh step).
     #[must_use]
     pub fn may_receive(self) -> bool {
         matches!(self, Self::Established | Self::FinWait1 | Self::FinWait2)
     }
 
-    /// Whether the user may give more to send. In SYN-SENT and SYN-RECEIVED it is queued
+    /// Returns whether the user may queue data. In SYN-SENT and SYN-RECEIVED it waits for the handshake
     /// (RFC 9293 §3.10.2).
     #[must_use]
     pub fn may_send(self) -> bool {
         matches!(self, Self::SynSent | Self::SynReceived | Self::Established | Self::CloseWait)
     }
 
-    /// Whether the peer's FIN was taken, and its last ACK is still waited for.
+    /// Returns whether the peer's FIN was received, and our own FIN is not acknowledged.
     #[must_use]
     pub fn peer_has_ended(self) -> bool {
         matches!(self, Self::CloseWait | Self::Closing | Self::LastAck)
     }
 
-    /// Whether data, or a FIN, may be on its way from here.
+    /// Returns whether this side may have data or a FIN in flight.
     #[must_use]
     pub fn transmits_data(self) -> bool {
         matches!(
@@ -83,7 +83,7 @@ impl State {
         )
     }
 
-    /// The state after `cause`, or nothing if it does not lead anywhere from here.
+    /// Returns the state after `cause`, or none if there is no such transition.
     #[must_use]
     pub fn after(self, cause: Cause) -> Option<Self> {
         use Cause::{
@@ -97,10 +97,10 @@ impl State {
             (Self::SynSent, SynCame) => Self::SynReceived,
             (Self::SynSent | Self::SynReceived, SynAcknowledged) => Self::Established,
             (Self::SynSent, Close) => Self::Closed,
-            // In SYN-RECEIVED it is queued until the connection is open (§3.10.4).
+            // In SYN-RECEIVED it is queued until the connection is established (§3.10.4).
             (Self::Established, Close) => Self::FinWait1,
             (Self::CloseWait, Close) => Self::LastAck,
-            // A FIN has an ACK, so that SYN-RECEIVED is left before it is looked at.
+            // A segment with FIN has an ACK, so that SYN-RECEIVED is left before the FIN is processed.
             (Self::Established, FinReceived) => Self::CloseWait,
             // Simultaneous close (§3.6, figure 13).
             (Self::FinWait1, FinReceived) => Self::Closing,
@@ -114,30 +114,30 @@ impl State {
     }
 }
 
-/// What can lead from one state to another.
+/// A cause of a state transition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Cause {
-    /// The user wants a connection: a SYN is sent.
+    /// The user opens a connection: a SYN is sent.
     ActiveOpen,
-    /// A SYN came for a listener: it is answered.
+    /// A SYN came to a listener: it is answered.
     PassiveOpen,
-    /// A SYN without ACK came although one was sent from here.
+    /// A SYN without ACK came after this side has sent one.
     SynReceived,
-    /// The SYN from here was acknowledged, and the peer's has come.
+    /// Our SYN was acknowledged, and the peer's has come.
     SynAcknowledged,
-    /// The user has no more to send: a FIN is queued.
+    /// The user has nothing more to send: a FIN is queued.
     Close,
-    /// A FIN came, and all before it.
+    /// A FIN came, and all data before it.
     FinReceived,
-    /// The FIN from here was acknowledged.
+    /// Our FIN was acknowledged.
     FinAcknowledged,
-    /// A reset came and was believed.
+    /// An acceptable reset came.
     ResetReceived,
-    /// The user gives the connection up: a reset is sent.
+    /// The user aborts the connection: a reset is sent.
     Abort,
     /// The peer has not answered for too long.
     GiveUp,
-    /// Twice the longest life of a segment has passed.
+    /// Twice the maximum segment lifetime has passed.
     TimeWaitOver,
 }
 
@@ -164,7 +164,7 @@ mod tests {
 
     use super::{Cause, State};
 
-    /// Every transition there is, and so that there is no other.
+    /// The snapshot has every transition, so that there is no other.
     #[test]
     fn the_transitions_are_these() {
         let mut table = String::new();

@@ -1,14 +1,14 @@
-//! A connection is *steady* while everything about it that seldom changes is as a conversation has it, so that its
-//! segments, and what its user does, can take short ways (`arrival/predicted.rs`, `send/plain.rs`, and the two
-//! here). That is found out once and remembered: whoever looks at a connection otherwise than on those ways ends
-//! it (`Slab::get_mut`), as Linux does with its `pred_flags`, and who asks next finds out again.
+//! A connection is *steady* while all of its seldom changing state is that of an ordinary conversation, so that its
+//! segments, and its user's calls, can take fast paths (`arrival/predicted.rs`, `send/plain.rs`, and the two
+//! here). That is determined once and remembered: any access to the connection outside those paths ends
+//! it (`Slab::get_mut`), as Linux does with its `pred_flags`, and the next check determines it again.
 
 use super::{Connection, RecvError, State};
 use crate::context::Context;
 use crate::units::MaybeInstant;
 
 impl Connection {
-    /// Whether it is steady.
+    /// Returns whether the connection is steady.
     #[inline(always)]
     pub(crate) fn is_steady(&mut self, cx: &Context) -> bool {
         debug_assert!(
@@ -21,13 +21,13 @@ impl Connection {
         self.steady
     }
 
-    /// Whether it was found to be steady, and nobody has disturbed it since.
+    /// Returns whether it was found to be steady and not disturbed since.
     #[inline]
     pub(crate) fn was_steady(&self) -> bool {
         self.steady
     }
 
-    /// All that the short ways neither look at themselves nor change.
+    /// Checks everything that the fast paths neither check themselves nor change.
     #[inline(never)]
     fn reckon_steady(&self, cx: &Context) -> bool {
         let Self { sender, receiver, peer, user, options, recovery, .. } = self;
@@ -58,11 +58,11 @@ impl Connection {
             && !self.tuple.is_ipv6()
     }
 
-    /// Takes what the user gives, if all of it has room and says nothing but itself; whether that was so
+    /// Queues the user's data, if all of it has room and it needs no special treatment; returns whether that was so
     /// ([`Connection::send`]).
     #[inline(always)]
     pub(crate) fn say(&mut self, cx: &mut Context, bytes: &[u8]) -> bool {
-        // There is never less room than that.
+        // The send buffer never has less room than that.
         let room =
             cx.config.send_buffer_bytes.0.saturating_sub(self.sender.queued_bytes()) as usize;
         if bytes.is_empty() || bytes.len() > room || cx.pool.is_full() || !self.is_steady(cx) {
@@ -77,8 +77,8 @@ impl Connection {
         true
     }
 
-    /// Gives the user all that has come, if it lies in one piece, and says how much that was; or that it is nothing
-    /// ([`Connection::recv`]), which who tries again and again must not pay for by disturbing the connection.
+    /// Copies all received data to the user, if it lies in one piece, and returns its length; or that there is none
+    /// ([`Connection::recv`]), so that a user that polls does not disturb the connection.
     #[inline(always)]
     pub(crate) fn hear(
         &mut self,

@@ -1,4 +1,4 @@
-//! The timers of a connection: a fixed table of deadlines, of which the wheel has the earliest.
+//! The timers of a connection: a fixed table of deadlines, the earliest of which is in the wheel.
 
 use uncork_packet::Instant;
 
@@ -9,19 +9,19 @@ use crate::timer::Entry;
 pub(crate) enum Timer {
     /// Something may be lost: see [`LossTimer`].
     Loss,
-    /// The peer has waited long enough for an ACK.
+    /// Delayed ACK.
     Ack,
-    /// Nothing has come for long: keepalive, FIN-WAIT-2 of a connection without a user, TIME-WAIT.
+    /// Long silence: keepalive, FIN-WAIT-2 of an orphan, TIME-WAIT.
     Idle,
-    /// Bytes were held back by a cork for as long as one may.
+    /// A cork has held data for its longest time.
     Cork,
-    /// The next segment may leave.
+    /// Pacing: the next segment may leave.
     Pace,
 }
 
 const COUNT: usize = 5;
 
-/// What [`Timer::Loss`] stands for. They exclude each other.
+/// What [`Timer::Loss`] is used for. The uses exclude each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum LossTimer {
     /// It is not running.
@@ -29,23 +29,23 @@ pub(crate) enum LossTimer {
     None,
     /// Retransmission timeout (RFC 6298).
     Retransmit,
-    /// Probe for a lost tail (RFC 8985 §7).
+    /// Tail loss probe (RFC 8985 §7).
     Probe,
-    /// What is late may be reordered until then (RFC 8985 §6.3).
+    /// RACK reordering timer: until then, late segments may be reordered rather than lost (RFC 8985 §6.3).
     Reorder,
-    /// The window is shut: ask whether it still is (RFC 9293 §3.8.6.1).
+    /// Persist timer: probe a closed window (RFC 9293 §3.8.6.1).
     Window,
 }
 
-/// Deadlines.
+/// The deadlines of a connection's timers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timers {
     deadlines: [Instant; COUNT],
-    /// In the wheel.
+    /// The connection's entry in the wheel.
     entry: Entry,
-    /// A timer was set to before that.
+    /// A timer was set to before the entry's deadline.
     early: bool,
-    /// What the first of them is for.
+    /// What [`Timer::Loss`] is running for.
     pub(crate) loss: LossTimer,
 }
 
@@ -90,31 +90,31 @@ impl Timers {
         self.deadline(timer).is_some()
     }
 
-    /// When the wheel has to come back, if that is before it would.
+    /// Returns when the wheel has to come back, if that is before it would.
     #[inline]
     pub(crate) fn take_early(&mut self) -> Option<Instant> {
         if self.early { self.earlier() } else { None }
     }
 
-    /// What was set may have been stopped since.
+    /// Returns the earliest deadline if it is before the entry's: the timer that was set may have been stopped since.
     fn earlier(&mut self) -> Option<Instant> {
         self.early = false;
         let earliest = self.deadlines.into_iter().min()?;
         (earliest < self.entry.deadline()).then_some(earliest)
     }
 
-    /// The wheel has come up, and has no entry any more: whatever runs is to be entered.
+    /// Notes that the wheel has come up and has no entry any more: the earliest timer has to be entered again.
     pub(crate) fn come_up(&mut self) {
         self.early = true;
     }
 
-    /// Where the wheel keeps its entry.
+    /// Returns the entry for the wheel.
     pub(crate) fn entry(&mut self) -> &mut Entry {
         &mut self.entry
     }
 
-    /// Stops a timer that is due, and says which it was. For [`Timer::Loss`] what it was for is left
-    /// to be read.
+    /// Stops a timer that is due, and returns which. For [`Timer::Loss`] its use can still
+    /// be read.
     pub(crate) fn expire(&mut self, now: Instant) -> Option<Timer> {
         let all = [Timer::Loss, Timer::Ack, Timer::Idle, Timer::Cork, Timer::Pace];
         let due = all.into_iter().find(|&timer| self.deadlines[timer as usize] <= now)?;

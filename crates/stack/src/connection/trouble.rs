@@ -1,34 +1,34 @@
-//! What is counted of a connection with which something was amiss: most have none of it, and no room for it.
+//! Counters of irregularities in a connection: most have none, and no room for them.
 
 use uncork_packet::Instant;
 
 use super::{Connection, Phase};
 use crate::units::MaybeInstant;
 
-/// The counters.
+/// The counters of irregularities.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Trouble {
-    /// Segments sent again, and octets.
+    /// Segments retransmitted.
     pub(crate) retransmitted: u64,
-    /// See above.
+    /// Octets retransmitted.
     pub(crate) bytes_retransmitted: u64,
-    /// Segments that came ahead of their turn.
+    /// Segments that were received out of order.
     pub(crate) out_of_order: u32,
-    /// Segments of which the peer says that they came twice.
+    /// Segments that the peer reported as duplicates.
     pub(crate) duplicates_reported: u32,
-    /// Segments that arrived by ACKs which tell of marks (tcpi_delivered_ce).
+    /// Delivered segments that ACKs with ECE reported (tcpi_delivered_ce).
     pub(crate) marked: u32,
-    /// Timeouts, and how often there was a first one.
+    /// Retransmission timeouts.
     pub(crate) timeouts: u16,
-    /// See above.
+    /// Series of timeouts.
     pub(crate) timeout_recoveries: u16,
-    /// Milliseconds that what followed them has taken, and since when it goes on.
+    /// Milliseconds of completed recoveries from timeouts, and the start of one that is under way.
     timed_out_millis: u32,
     timed_out_since: MaybeInstant,
 }
 
 impl Trouble {
-    /// Milliseconds between timeouts and recovery, if that is over or not (tcpi_total_rto_time).
+    /// Returns the milliseconds between timeouts and recovery, a current one included (tcpi_total_rto_time).
     pub(crate) fn timed_out_millis(&self, now: Instant) -> u32 {
         let goes_on = self.timed_out_since.get().map_or(0, |since| now.since(since).as_millis());
         self.timed_out_millis.saturating_add(u32::try_from(goes_on).unwrap_or(u32::MAX))
@@ -36,7 +36,7 @@ impl Trouble {
 }
 
 impl Connection {
-    /// A timeout (tcp_update_rto_stats). The time of what follows counts from `since` on, if it is the first.
+    /// Counts a timeout (tcp_update_rto_stats). If it is the first of a series, its time counts from `since` on.
     pub(super) fn count_timeout(&mut self, since: Instant) {
         let first = self.recovery.timeouts == 0;
         let trouble = self.counts.trouble_mut();
@@ -47,7 +47,7 @@ impl Connection {
         }
     }
 
-    /// What followed a timeout is over, if it is (tcp_update_rto_time).
+    /// Notes the end of the recovery from a timeout, if it is over (tcp_update_rto_time).
     #[inline]
     pub(super) fn note_recovery(&mut self, now: Instant) {
         if self.recovery.phase != Phase::Loss

@@ -1,4 +1,4 @@
-//! What the user does: sending, receiving, ending (RFC 9293 §3.10.2 to §3.10.5).
+//! The user's operations on a connection: sending, receiving, closing (RFC 9293 §3.10.2 to §3.10.5).
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use super::{Cause, Connection, Fast, Owed, State};
 use crate::context::Context;
 use crate::event::Ready;
 
-/// Why a connection is over.
+/// Why a connection has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Error, Serialize, Deserialize)]
 pub enum ConnectionError {
     /// A reset answered the SYN: nobody listens there.
     #[error("the peer refused the connection")]
     Refused,
-    /// A reset came.
+    /// A reset was received.
     #[error("the peer reset the connection")]
     Reset,
-    /// A reset came from a peer that had sent its end: it takes nothing any more (tcp_reset).
+    /// A reset was received after the peer's FIN: the peer accepts nothing any more (tcp_reset).
     #[error("the peer has closed the connection and takes nothing any more")]
     Broken,
     /// The peer has not answered for too long.
@@ -29,13 +29,13 @@ pub enum ConnectionError {
     /// The user has aborted it.
     #[error("the connection was aborted")]
     Aborted,
-    /// A router says that the way to the peer is barred, and the connection was not open yet; so with all that follow.
+    /// ICMP reported an unreachable host, and the connection was not open yet or timed out; so with the variants below.
     #[error("the peer's host cannot be reached")]
     Unreachable,
-    /// The way to its network.
+    /// The peer's network is unreachable.
     #[error("the peer's network cannot be reached")]
     NetworkUnreachable,
-    /// By somebody who does not let it through.
+    /// A router or firewall prohibits the traffic.
     #[error("the way to the peer is forbidden")]
     Prohibited,
     /// There is no such host.
@@ -44,12 +44,12 @@ pub enum ConnectionError {
     /// The peer's host has no TCP.
     #[error("the peer's host has no TCP")]
     NoProtocol,
-    /// A router, or that host, could make nothing of the headers.
+    /// A router or the peer's host could not process a header.
     #[error("a header was not understood on the way to the peer")]
     Protocol,
 }
 
-/// Why nothing was taken to be sent.
+/// Why no data was accepted for sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum SendError {
     /// There is no such connection.
@@ -66,13 +66,13 @@ pub enum SendError {
     Failed(#[from] ConnectionError),
 }
 
-/// Why nothing was received.
+/// Why no data was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum RecvError {
     /// There is no such connection.
     #[error("no such connection")]
     NoSocket,
-    /// Nothing is there: wait until it is readable.
+    /// There is no data: wait until it is readable.
     #[error("nothing to be read")]
     WouldBlock,
     /// The connection failed.
@@ -83,27 +83,27 @@ pub enum RecvError {
 /// The user's side of a connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct User {
-    /// Somebody has a name for it; without one it lives only until the peer is done.
+    /// The user has not released it; an orphan lives only until its peer has finished.
     pub(crate) attached: bool,
-    /// He wants no more of what the peer sends.
+    /// The user reads no more.
     pub(crate) closed_reading: bool,
-    /// He holds it: nothing leaves until he lets go.
+    /// The user holds back the output.
     pub(crate) held: bool,
-    /// Something was to leave meanwhile.
+    /// Some output was held back.
     pub(crate) held_back: bool,
-    /// He was refused room in the send buffer and wants to know when there is some.
+    /// The user was refused room in the send buffer, and waits to be told when there is some.
     pub(crate) wants_room: bool,
-    /// Why it is over, if it failed and he was not told.
+    /// The error of a failed connection, until the user has fetched it.
     error: Option<ConnectionError>,
-    /// What he is to be told.
+    /// Readiness that the user has yet to be told of.
     pub(crate) news: Ready,
-    /// As what it lives on.
+    /// How it is counted once its user has closed it.
     pub(crate) counted: Counted,
-    /// In the queue of those with news.
+    /// It is in the queue of connections with news.
     pub(crate) in_news: bool,
-    /// In the queue of those with something to send.
+    /// It is in the queue of connections with something to send.
     pub(crate) in_ready: bool,
-    /// What leaves is the rest of what began to leave when the device had nothing of this connection.
+    /// The current output continues a burst that began when the device held nothing of this connection.
     pub(crate) goes_on: bool,
 }
 
@@ -116,24 +116,24 @@ impl User {
         }
     }
 
-    /// The error, unless it was told.
+    /// Returns the error, unless it was fetched.
     pub(crate) fn error(&self) -> Option<ConnectionError> {
         self.error
     }
 
-    /// The error, told once (SO_ERROR).
+    /// Returns the error once (SO_ERROR).
     pub(crate) fn take_error(&mut self) -> Option<ConnectionError> {
         self.error.take()
     }
 
-    /// Whoever has taken it could not tell it: it is told to the next one who asks.
+    /// Puts back an error that could not be reported, for the next caller that asks.
     pub(crate) fn put_back_error(&mut self, error: ConnectionError) {
         self.error = Some(error);
     }
 }
 
 impl Connection {
-    /// Takes bytes to be sent, as many as there is room for (RFC 9293 §3.10.2).
+    /// Queues bytes to be sent, as many as there is room for (RFC 9293 §3.10.2).
     pub(crate) fn send(
         &mut self,
         cx: &mut Context,
@@ -156,12 +156,12 @@ impl Connection {
         }
         let taken = bytes.len().min(room);
         self.user.wants_room = taken < bytes.len();
-        // A write that is cut short goes on, whatever it said.
+        // A write that is cut short will be continued; `more` is taken as given.
         self.queue(cx, &bytes[..taken], more);
         Ok(taken)
     }
 
-    /// Takes all of them, as was promised, whatever room there is by now.
+    /// Queues all bytes, as was promised, whatever room there is now.
     pub(crate) fn send_promised(
         &mut self,
         cx: &mut Context,
@@ -175,7 +175,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether nothing can be given to it now, and can be later.
+    /// Returns whether there is no room now, but may be later.
     pub(crate) fn has_no_room(&self, cx: &Context) -> bool {
         let goes_on = self.state.is_synchronised() && self.state.may_send();
         let may_give = goes_on && !self.sender.fin_queued && self.user.error().is_none();
@@ -190,7 +190,7 @@ impl Connection {
         if may { Ok(()) } else { Err(SendError::Closed) }
     }
 
-    /// Whether he lets the path be idle who gives something now (tcp_rate_check_app_limited).
+    /// Marks the flow as application-limited if the window is not full when the user queues data (tcp_rate_check_app_limited).
     #[inline(always)]
     pub(super) fn note_limit(&mut self) {
         let Self { sender, device, congestion, .. } = self;
@@ -214,14 +214,14 @@ impl Connection {
         self.sender.push(bytes, more, &mut cx.pool);
     }
 
-    /// Whether `more` octets fill the send buffer, and nothing would leave of it: who waits for the rest of a segment would wait
-    /// for room first (tcp_sendmsg pushes without MSG_MORE before it does).
+    /// Returns whether `more` octets fill the send buffer with less than a segment while nothing is in flight: a user that holds
+    /// it back for more data would wait for room first (tcp_sendmsg pushes without MSG_MORE before it waits).
     fn is_full_below_a_segment(&self, cx: &Context, more: u32) -> bool {
         let all = self.sender.queued_bytes().saturating_add(more);
         self.sender.flight.is_empty() && all < self.segment_bytes() && self.free_bytes(cx) <= more
     }
 
-    /// What of the send buffer is free.
+    /// Returns the free bytes of the send buffer.
     fn free_bytes(&self, cx: &Context) -> u32 {
         self.send_limit(cx).saturating_sub(self.sender.queued_bytes())
     }
@@ -229,7 +229,7 @@ impl Connection {
     pub(crate) fn send_room(&self, cx: &Context) -> u32 {
         let room = self.free_bytes(cx);
         match self.options.not_sent_low_water {
-            // Trains are begun while there is less than that, and filled (tcp_sendmsg and
+            // New trains are begun while less than that is unsent, and then filled (tcp_sendmsg and
             // sk_stream_memory_free).
             Some(bytes) => {
                 let train = self.most_train_bytes();
@@ -241,7 +241,7 @@ impl Connection {
         }
     }
 
-    /// What a train has at most: half of what the peer's window was at most, in whole segments
+    /// Returns the largest train: half of the peer's largest window, in whole segments
     /// (tcp_xmit_size_goal).
     fn most_train_bytes(&self) -> u32 {
         let mss = self.segment_bytes();
@@ -249,7 +249,7 @@ impl Connection {
         (bytes / mss * mss).max(mss)
     }
 
-    /// What would leave now, as far as the windows, the pacer and the device's queue are concerned.
+    /// Returns what could leave now, as far as the windows, the pacer and the device queue are concerned.
     fn course(&self, cx: &Context) -> Course {
         let room = self.sender.window_room() / self.segment_bytes() * self.segment_bytes();
         let frame = self.next_frame_bytes(cx).min(room);
@@ -259,14 +259,14 @@ impl Connection {
         Course { buffer: self.most_train_bytes(), frame, room }
     }
 
-    /// Whether the user is to be told that he can write: when a third of the buffer is free, so that
-    /// he is not woken for every ACK (sk_stream_is_writeable).
+    /// Returns whether the user is told that it can write: when a third of the buffer is free, so that
+    /// not every ACK wakes it (sk_stream_is_writeable).
     pub(crate) fn is_writable(&self, cx: &Context) -> bool {
         if !self.state.may_send() || self.sender.fin_queued {
             return false;
         }
         let room = self.free_bytes(cx);
-        // Not only just below the mark (tcp_stream_memory_free).
+        // Well below the mark, not just below it (tcp_stream_memory_free).
         let low_water = self.options.not_sent_low_water;
         if low_water.is_some_and(|bytes| self.sender.unsent_bytes() > bytes / 2) {
             return false;
@@ -274,7 +274,7 @@ impl Connection {
         room > 0 && room >= self.sender.queued_bytes() / 2
     }
 
-    /// Whether he who was refused room is to be told that there is some.
+    /// Queues the event that there is room, if the user waits for it; returns whether it did.
     pub(crate) fn tell_of_room(&mut self, cx: &Context) -> bool {
         let tells = self.user.wants_room && self.is_writable(cx);
         if tells {
@@ -284,8 +284,8 @@ impl Connection {
         tells
     }
 
-    /// Hands bytes over that have come, and forgets them unless it is a look only
-    /// (RFC 9293 §3.10.3). Zero means that the peer has sent all it ever will.
+    /// Copies received bytes to the user, and removes them unless it only peeks
+    /// (RFC 9293 §3.10.3). Zero means that the peer's FIN has been reached.
     pub(crate) fn recv(
         &mut self,
         cx: &mut Context,
@@ -310,7 +310,7 @@ impl Connection {
     }
 
     fn nothing_to_read(&mut self) -> Result<usize, RecvError> {
-        // Who has read all there ever was has missed nothing (SOCK_DONE): the error is for who writes.
+        // A reader that has read everything up to the FIN missed nothing (SOCK_DONE): the error is for a writer.
         if self.receiver.is_finished() {
             return Ok(0);
         }
@@ -321,7 +321,7 @@ impl Connection {
         if over { Ok(0) } else { Err(RecvError::WouldBlock) }
     }
 
-    /// Whether receiving would give something at once, be it the end or an error.
+    /// Returns whether receiving would return at once, with data, the end of the stream or an error.
     pub(crate) fn is_readable(&self) -> bool {
         self.receiver.readable_bytes() > 0
             || self.receiver.is_finished()
@@ -329,17 +329,17 @@ impl Connection {
             || self.state == State::Closed
     }
 
-    /// The user has taken `bytes` octets: the window opens, and perhaps an ACK is worth sending.
+    /// Handles a read of `bytes` octets: the window opens, and perhaps an ACK is worth sending.
     pub(crate) fn on_read(&mut self, cx: &mut Context, bytes: u32) {
         self.receiver.consume(bytes, &mut cx.pool);
         self.after_read(cx);
     }
 
-    /// What that leads to.
+    /// Tunes the receive buffer after a read, and decides on an ACK.
     #[inline(always)]
     pub(super) fn after_read(&mut self, cx: &Context) {
         if self.options.receive_buffer_bytes.is_none() && !cx.pool.is_short() {
-            // What an ACK of ours has taken tells nothing: who only receives knows it of the handshake alone.
+            // The receiver's estimate, not the one from ACKs: a side that only receives has had that from the handshake alone.
             let round_trip = self.receiver.round_trip.known();
             let most = cx.config.receive_buffer_bytes.1;
             self.receiver.tune(cx.now, round_trip, self.ack.segment_bytes(), most);
@@ -350,7 +350,7 @@ impl Connection {
         let unacknowledged = (self.receiver.nxt - self.receiver.acknowledged).unsigned_abs();
         let drained = self.receiver.readable_bytes() == 0;
         self.ack.on_read(unacknowledged, drained, cx.config.hands_on);
-        // A window that has become twice as large is worth telling (tcp_cleanup_rbuf).
+        // A window that has become twice as large is worth announcing (tcp_cleanup_rbuf).
         let left = self.receiver.window_left();
         if left <= self.receiver.limit / 2 {
             let shift = self.peer.receive_shift;
@@ -361,17 +361,17 @@ impl Connection {
         }
     }
 
-    /// Whether the peer has not answered a SYN yet.
+    /// Returns whether the peer has not answered the SYN yet.
     pub(crate) fn is_connecting(&self) -> bool {
         self.state == State::SynSent
     }
 
-    /// The user does not want to be connected any more: whoever waits for that is told (`inet_shutdown`, `tcp_disconnect`).
+    /// Gives up connecting; a user that waits for the connection is told (`inet_shutdown`, `tcp_disconnect`).
     pub(crate) fn give_up(&mut self, cx: &mut Context) {
         self.finish(Cause::Close, Some(ConnectionError::Reset), cx);
     }
 
-    /// The user has no more to send (shutdown(SHUT_WR), RFC 9293 §3.10.4).
+    /// Closes the sending direction (shutdown(SHUT_WR), RFC 9293 §3.10.4).
     pub(crate) fn shut_sending(&mut self, cx: &mut Context) {
         if self.state == State::SynSent {
             self.finish(Cause::Close, None, cx);
@@ -384,8 +384,8 @@ impl Connection {
         }
     }
 
-    /// The user gives his name for it back (close). What was to be sent is sent; what was not read
-    /// means that the peer must know that it was not (RFC 2525 §2.17, RFC 9293 §3.6.1).
+    /// Returns whether a close resets the connection: received data is unread, and the peer must learn of that (RFC 2525 §2.17,
+    /// RFC 9293 §3.6.1), or the linger time is zero.
     pub(crate) fn close_resets(&self) -> bool {
         self.state.is_synchronised()
             && (self.receiver.readable_bytes() > 0 || self.options.linger_seconds == Some(0))
@@ -394,7 +394,7 @@ impl Connection {
     pub(crate) fn close(&mut self, cx: &mut Context) {
         self.user.attached = false;
         self.user.closed_reading = true;
-        // Nobody is left who could let go of it.
+        // Nobody is left who could release it.
         self.user.held = false;
         if self.state == State::Closed {
             return;
@@ -406,7 +406,7 @@ impl Connection {
             return;
         }
         if self.options.linger_seconds == Some(0) {
-            // After what is unread was looked at (tcp_close); what is over stays so.
+            // Only after the check for unread data (tcp_close); a connection that is over stays so.
             if self.state != State::TimeWait {
                 self.abort(cx);
             }
@@ -414,12 +414,12 @@ impl Connection {
         }
         self.shut_sending(cx);
         self.become_orphan(cx);
-        // Nobody will read what still comes: do not wait for ever for its end.
+        // Nobody will read what still arrives: the wait for the peer's FIN is bounded.
         self.arm_idle_timer(cx);
     }
 
-    /// Begins what close does for a user who waits for it (SO_LINGER), and says for how long he would; not
-    /// at all if there is nothing to wait for.
+    /// Begins a close that the user waits for (SO_LINGER), and returns how long it waits; none
+    /// if there is nothing to wait for.
     pub(crate) fn begin_close(&mut self, cx: &mut Context) -> Option<Duration> {
         let seconds = self.options.linger_seconds.filter(|&seconds| seconds > 0)?;
         if self.receiver.readable_bytes() > 0 {
@@ -430,7 +430,7 @@ impl Connection {
         waits.then(|| Duration::from_secs(seconds.into()))
     }
 
-    /// The user gives it up (ABORT, RFC 9293 §3.10.5).
+    /// Aborts the connection (ABORT, RFC 9293 §3.10.5).
     pub(crate) fn abort(&mut self, cx: &mut Context) {
         let tells = self.state.is_synchronised() && self.state != State::TimeWait
             || self.state == State::SynReceived;
@@ -440,17 +440,17 @@ impl Connection {
         self.finish(Cause::Abort, Some(ConnectionError::Aborted), cx);
     }
 
-    /// It ends, and its peer is not told of it.
+    /// Ends the connection without telling the peer.
     pub(crate) fn forget(&mut self, cx: &mut Context) {
         self.finish(Cause::Abort, Some(ConnectionError::Aborted), cx);
     }
 
-    /// Whether nothing is left of it for anybody.
+    /// Returns whether neither the peer nor the user needs it any more.
     pub(crate) fn is_gone(&self) -> bool {
         self.is_over() && !self.user.attached
     }
 
-    /// Whether nothing is left of it for its peer.
+    /// Returns whether the peer needs it no more.
     pub(crate) fn is_over(&self) -> bool {
         self.state == State::Closed && !self.owed.has(Owed::RESET)
     }

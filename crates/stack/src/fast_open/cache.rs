@@ -1,5 +1,5 @@
-//! The cookies that peers have given (RFC 7413 §4.1.3): a table of a fixed size in which the oldest of
-//! a few gives way. It takes no memory before the first cookie was asked for.
+//! The cache of cookies received from servers (RFC 7413 §4.1.3): a table of a fixed size in which the oldest of
+//! a set is evicted. It takes no memory before the first cookie is requested.
 
 use std::net::IpAddr;
 
@@ -7,23 +7,23 @@ use uncork_wire::tcp::Cookie;
 
 use crate::hash::{self, Key};
 
-/// Peers that are remembered, in sets of [`WAYS`] (Linux's tcp_metrics has as many sets at least).
+/// Peers that are remembered, in sets of [`WAYS`] (Linux's tcp_metrics has at least as many sets).
 const SETS: usize = 256;
 const WAYS: usize = 4;
 
-/// What is known of a peer.
+/// What is known about a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     ends: (IpAddr, IpAddr),
-    /// When it was changed last, in changes of the whole table.
+    /// When it was last changed, counted in changes of the whole table.
     age: u64,
     pub(crate) cookie: Option<Cookie>,
-    /// The segment size that its SYN-ACK had.
+    /// The segment size in its SYN-ACK.
     pub(crate) mss: Option<u16>,
     experiment: Experiment,
 }
 
-/// Whether to ask by the option of the experiment: once, if the one that came of it brings nothing.
+/// Whether to request a cookie with the experimental option: once, if the standard option brings none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 enum Experiment {
     #[default]
@@ -38,16 +38,16 @@ impl Entry {
     }
 }
 
-/// What a SYN-ACK has told.
+/// What a SYN-ACK has shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lesson {
     pub(crate) mss: Option<u16>,
     pub(crate) cookie: Option<Cookie>,
-    /// A cookie was asked for and none came; by the experiment's option, or by the other one.
+    /// A cookie was requested and none came: true if by the experimental option, false if by the standard one.
     pub(crate) refused: Option<bool>,
 }
 
-/// All that is remembered.
+/// The cache.
 #[derive(Debug)]
 pub(crate) struct Cache {
     key: Key,
@@ -66,14 +66,14 @@ impl Cache {
         Self { key, entries: Vec::new(), changes: 0 }
     }
 
-    /// What is known of the peer of these ends (local, remote).
+    /// Returns what is known about the peer of these ends (local, remote).
     pub(crate) fn get(&self, ends: (IpAddr, IpAddr)) -> Option<&Entry> {
         let from = self.set(ends);
         let set = self.entries.get(from..from + WAYS)?;
         set.iter().flatten().find(|entry| entry.ends == ends)
     }
 
-    /// Notes what a SYN-ACK has told (tcp_fastopen_cache_set).
+    /// Records what a SYN-ACK has shown (tcp_fastopen_cache_set).
     pub(crate) fn learn(&mut self, ends: (IpAddr, IpAddr), lesson: Lesson) {
         if self.entries.is_empty() {
             self.entries = vec![None; SETS * WAYS];
@@ -82,7 +82,7 @@ impl Cache {
         let from = self.set(ends);
         let set = &mut self.entries[from..from + WAYS];
         let known = set.iter().position(|entry| entry.is_some_and(|entry| entry.ends == ends));
-        // An empty place is older than any.
+        // An empty place counts as the oldest.
         let oldest = || {
             let ages = set.iter().enumerate();
             ages.min_by_key(|(_, entry)| entry.map_or(0, |entry| entry.age)).map_or(0, |(at, _)| at)
@@ -101,12 +101,12 @@ impl Cache {
         set[place] = Some(entry);
     }
 
-    /// Forgets everything.
+    /// Removes all entries.
     pub(crate) fn clear(&mut self) {
         self.entries = Vec::new();
     }
 
-    /// Where the set of a peer begins, which nobody outside can choose.
+    /// Returns where the set of a peer begins; outsiders cannot choose it, as the hash is keyed.
     fn set(&self, (local, remote): (IpAddr, IpAddr)) -> usize {
         let mut words = [0; 4];
         for (half, address) in words.chunks_exact_mut(2).zip([local, remote]) {

@@ -1,4 +1,4 @@
-//! The cookies that are given: a hash of both addresses under a key that nobody else has
+//! The cookies that servers issue: a hash of both addresses under a secret key
 //! (RFC 7413 §4.1.2), the same as Linux makes with the same key, so that hosts behind one address
 //! can share it.
 
@@ -9,7 +9,7 @@ use uncork_wire::tcp::Cookie;
 
 use crate::hash::{self, Key};
 
-/// The key of new cookies, and one whose cookies are still taken.
+/// The key for new cookies, and one whose cookies are still accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FastOpenKeys {
     primary: Key,
@@ -22,19 +22,19 @@ impl std::fmt::Debug for FastOpenKeys {
     }
 }
 
-/// What a cookie is worth.
+/// Result of checking a cookie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Made with the key of today.
+    /// Made with the current key.
     Good,
-    /// Made with the one before: good, but to be replaced.
+    /// Made with the previous key: valid, but to be replaced.
     Old,
     /// Not one of ours.
     Bad,
 }
 
 impl FastOpenKeys {
-    /// Keys of these octets, as setsockopt(TCP_FASTOPEN_KEY) takes them.
+    /// Makes keys from octets, as setsockopt(TCP_FASTOPEN_KEY) takes them.
     #[must_use]
     pub fn new(primary: [u8; 16], backup: Option<[u8; 16]>) -> Self {
         Self { primary: key(primary), backup: backup.map(key) }
@@ -44,8 +44,8 @@ impl FastOpenKeys {
         Self { primary, backup: None }
     }
 
-    /// Keys as Linux writes them in net.ipv4.tcp_fastopen_key: four words of 32 bits, each in hexadecimal, and perhaps four
-    /// more behind a comma (proc_tcp_fastopen_key). None where there is no key: it has none before somebody needs one.
+    /// Parses keys as Linux writes them in net.ipv4.tcp_fastopen_key: four words of 32 bits, each in hexadecimal, and optionally
+    /// four more after a comma (proc_tcp_fastopen_key). None if there is no key: Linux has none before one is needed.
     #[must_use]
     pub fn of_sysctl(text: &str) -> Option<Self> {
         let mut keys = text.trim().split(',').map(|key| {
@@ -58,23 +58,23 @@ impl FastOpenKeys {
         (primary != [0; 16]).then(|| Self::new(primary, keys.next().flatten()))
     }
 
-    /// Keys for the programs of one user, who cannot find these by them. They are the same each time.
+    /// Derives keys for the programs of one user, which cannot compute these keys from them. The result is always the same.
     #[must_use]
     pub fn of_user(self, uid: u32) -> Self {
-        // What cookies are made of is never three words long.
+        // The input for a cookie is never three words long.
         let half = |key, which| hash::strong(key, &[OF_USER, uid.into(), which]);
         let derived = |key: Key| Key(half(key, 0), half(key, 1));
         Self { primary: derived(self.primary), backup: self.backup.map(derived) }
     }
 
-    /// Cookies are made with `primary` from now on, and those of the key so far are still taken
+    /// Returns keys that make cookies with `primary`, and still accept those of the current key
     /// (RFC 7413 §4.1.2: keys are to be changed from time to time).
     #[must_use]
     pub fn rotated(self, primary: [u8; 16]) -> Self {
         Self { primary: key(primary), backup: Some(self.primary) }
     }
 
-    /// The cookie of a client, for the addresses (local, remote).
+    /// Returns the cookie of a client, for the addresses (local, remote).
     pub(crate) fn cookie(&self, ends: (IpAddr, IpAddr)) -> Cookie {
         make(self.primary, ends)
     }
@@ -88,7 +88,7 @@ impl FastOpenKeys {
     }
 }
 
-/// What a key is derived for.
+/// Domain separation for [`FastOpenKeys::of_user`].
 const OF_USER: u64 = u64::from_le_bytes(*b"of user ");
 
 fn key(octets: [u8; 16]) -> Key {
@@ -96,7 +96,7 @@ fn key(octets: [u8; 16]) -> Key {
     Key(word(0), word(8))
 }
 
-/// SipHash over source and destination of the client's packets (__tcp_fastopen_cookie_gen_cipher).
+/// Computes SipHash over source and destination of the client's packets (__tcp_fastopen_cookie_gen_cipher).
 fn make(key: Key, (local, remote): (IpAddr, IpAddr)) -> Cookie {
     let hash = match (remote, local) {
         (IpAddr::V4(remote), IpAddr::V4(local)) => {
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn cookies_are_those_of_linux_with_the_same_key() {
-        // a0bf63f7-ed803d81-cd641d30-cebc4a90 in /proc; the cookies are what Linux gives, seen in
+        // a0bf63f7-ed803d81-cd641d30-cebc4a90 in /proc; the cookies are those of Linux, from
         // packetdrill's fastopen/server/simple{1,2,3}.pkt.
         let octets = [
             0xf7, 0x63, 0xbf, 0xa0, 0x81, 0x3d, 0x80, 0xed, 0x30, 0x1d, 0x64, 0xcd, 0x90, 0x4a,

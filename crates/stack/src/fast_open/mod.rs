@@ -1,5 +1,5 @@
-//! TCP Fast Open (RFC 7413), as far as it is a matter of the whole stack: what is switched on, the keys
-//! of the cookies that are given ([`keys`]), and the cookies that were got ([`cache`]).
+//! TCP Fast Open (RFC 7413), the part that concerns the whole stack: what is switched on, the keys
+//! of the cookies that are issued ([`keys`]), and the cookies that were received ([`cache`]).
 //!
 //! ```text
 //! client: connect_fast ─▶ cache: a cookie? ─▶ SYN with cookie and data ─▶ SYN-ACK: taken, or sent again
@@ -23,61 +23,61 @@ use cache::Cache;
 pub use keys::FastOpenKeys;
 use keys::Verdict;
 
-/// What of Fast Open is switched on. The bits are those of Linux's tcp_fastopen.
+/// The parts of Fast Open that are switched on. The bits are those of Linux's tcp_fastopen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FastOpen(pub u32);
 
 impl FastOpen {
     /// Active opens may send data in their SYN (TFO_CLIENT_ENABLE).
     pub const CLIENT: Self = Self(0x1);
-    /// Listeners that want to may take data from a SYN (TFO_SERVER_ENABLE).
+    /// Listeners that enable it may take data from a SYN (TFO_SERVER_ENABLE).
     pub const SERVER: Self = Self(0x2);
     /// Active opens send data without a cookie (TFO_CLIENT_NO_COOKIE).
     pub const CLIENT_NO_COOKIE: Self = Self(0x4);
-    /// Listeners ask for no cookie (TFO_SERVER_COOKIE_NOT_REQD).
+    /// Listeners require no cookie (TFO_SERVER_COOKIE_NOT_REQD).
     pub const SERVER_COOKIE_NOT_REQUIRED: Self = Self(0x200);
-    /// Every listener wants to, with its backlog for a limit (TFO_SERVER_WO_SOCKOPT1).
+    /// It is enabled for every listener, with the backlog as limit (TFO_SERVER_WO_SOCKOPT1).
     pub const EVERY_LISTENER: Self = Self(0x400);
 
-    /// Whether all of `other` is switched on.
+    /// Returns whether all of `other` is switched on.
     #[must_use]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// As net.ipv4.tcp_fastopen has them.
+    /// Parses the value of net.ipv4.tcp_fastopen.
     #[must_use]
     pub fn of_sysctl(text: &str) -> Option<Self> {
         text.trim().parse::<i32>().ok().map(|bits| Self(bits.cast_unsigned()))
     }
 
-    /// These and those.
+    /// Returns the union of both sets of bits.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 }
 
-/// Linux's: clients only.
+/// The default of Linux: clients only.
 impl Default for FastOpen {
     fn default() -> Self {
         Self::CLIENT
     }
 }
 
-/// What a listener does with Fast Open.
+/// Fast Open settings of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct FastOpenListen {
-    /// Connections that may be open before their handshake is over (TCP_FASTOPEN, RFC 7413 §5.1:
-    /// PendingFastOpenRequests); with none it is off.
+    /// Connections that may be open before their handshake is complete (TCP_FASTOPEN, RFC 7413 §5.1:
+    /// PendingFastOpenRequests); zero switches it off.
     pub pending: u32,
-    /// No cookie is asked for (TCP_FASTOPEN_NO_COOKIE): anybody may make this host work on data, and
-    /// answer, in another one's name.
+    /// No cookie is required (TCP_FASTOPEN_NO_COOKIE): with a spoofed address anybody may make this host
+    /// process data, and answer.
     pub cookie_not_required: bool,
 }
 
 impl FastOpenListen {
-    /// What is left of it on a host whose settings are these (tcp_try_fastopen).
+    /// Returns the settings as far as the host's switches permit them (tcp_try_fastopen).
     #[must_use]
     pub fn permitted(self, switches: FastOpen) -> Self {
         if !switches.has(FastOpen::SERVER) {
@@ -89,29 +89,29 @@ impl FastOpenListen {
     }
 }
 
-/// What a SYN of ours is to have.
+/// What a SYN of ours carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Offer {
     /// The cookie, or a request for one.
     pub(crate) cookie: Option<Cookie>,
-    /// Whether data goes along.
+    /// Whether it carries data.
     pub(crate) with_data: bool,
-    /// Segment size that the peer has announced the last time.
+    /// The segment size that the peer announced last time.
     pub(crate) mss: Option<u16>,
 }
 
-/// What is to be done about a SYN that has come.
+/// How a received SYN is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Judgement {
-    /// Nothing special.
+    /// An ordinary handshake.
     Ordinary,
-    /// An ordinary handshake that gives a cookie.
+    /// An ordinary handshake whose SYN-ACK issues a cookie.
     Give,
-    /// The connection is open at once; it may give a newer cookie.
+    /// The connection is open at once; the SYN-ACK may issue a newer cookie.
     Accept { gives: bool },
 }
 
-/// State of the whole stack.
+/// Fast Open state of the whole stack.
 #[derive(Debug)]
 pub(crate) struct FastOpenState {
     pub(crate) switches: FastOpen,
@@ -149,7 +149,7 @@ impl FastOpenState {
         own.map_or(&self.keys, |(_, keys)| keys)
     }
 
-    /// What a SYN to a peer is to have (RFC 7413 §4.1.3, §4.2.1).
+    /// Returns what a SYN to a peer carries (RFC 7413 §4.1.3, §4.2.1).
     pub(crate) fn offer(&self, tuple: &Tuple, without_cookie: bool) -> Offer {
         let known = self.cache.get(ends(tuple));
         let mss = known.and_then(|entry| entry.mss);
@@ -164,7 +164,7 @@ impl FastOpenState {
         Offer { cookie, with_data: false, mss }
     }
 
-    /// What to do about a SYN with or without data that has come to a listener with room for it
+    /// Decides how to treat a SYN, with or without data, for a listener with room for it
     /// (RFC 7413 §4.2.2; tcp_try_fastopen).
     pub(crate) fn judge(
         &self,
@@ -190,7 +190,7 @@ impl FastOpenState {
     }
 }
 
-/// Who speaks with whom: local, remote.
+/// Returns the addresses of both ends: local, remote.
 pub(crate) fn ends(tuple: &Tuple) -> (IpAddr, IpAddr) {
     (tuple.local().ip(), tuple.remote().ip())
 }

@@ -1,4 +1,4 @@
-//! A frame has come: what is it about, is it for us, and who takes it?
+//! Parsing of a received frame: its protocol, whether it is for this host, and which part of the stack gets it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -14,8 +14,8 @@ use crate::address::Address;
 use crate::connection::ConnectionError;
 use crate::frame::Link;
 
-/// The way back to who has handed us a frame: his address as it is in there, where frames have any. Hardly
-/// a packet is answered without a connection, so it is read only then.
+/// The way back to the sender of a frame: its link-layer address as it stands in the frame, if frames have one.
+/// Few packets are answered without a connection, so it is read only for those.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Back<'a>(Option<&'a [u8; 6]>);
 
@@ -29,7 +29,7 @@ impl Back<'_> {
     }
 }
 
-/// An IP packet for us that somebody else has to deal with.
+/// An IP packet for this host that another part of the stack handles.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Incoming<'a> {
     pub(crate) back: Back<'a>,
@@ -38,27 +38,27 @@ pub(crate) struct Incoming<'a> {
     pub(crate) payload: &'a [u8],
     /// The whole packet.
     pub(crate) packet: &'a [u8],
-    /// Its frame went to more than one.
+    /// The frame's destination was a group or broadcast address.
     pub(crate) to_many: bool,
-    /// A router has marked it (RFC 3168 §5).
+    /// ECN field of the IP header (RFC 3168 §5).
     pub(crate) ecn: u8,
 }
 
-/// A message about a packet that we have sent.
+/// An ICMP error about a packet that this host has sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Complaint {
-    /// It is longer than this next hop takes.
+    /// The packet is longer than this MTU of the next hop.
     TooBig(u32),
-    /// It cannot be delivered.
+    /// The packet cannot be delivered.
     Undeliverable(Undelivered),
 }
 
 /// Why a packet was not delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Undelivered {
-    /// What that means to a connection that is being opened, or will be given up.
+    /// The error for a connection that is being opened or will be given up.
     pub(crate) error: ConnectionError,
-    /// There is no way just now (RFC 6069 §3).
+    /// There is no route at the moment (RFC 6069 §3).
     pub(crate) is_cut_off: bool,
 }
 
@@ -68,7 +68,7 @@ impl Complaint {
     }
 }
 
-/// What a message about a packet means, if it is an error (tcp_v4_err).
+/// Returns the meaning of an ICMP message about a packet, if it is an error (tcp_v4_err).
 fn complaint_v4(message: icmpv4::Message) -> Option<Complaint> {
     use icmpv4::Message;
     Some(match message {
@@ -89,7 +89,7 @@ fn complaint_v4(message: icmpv4::Message) -> Option<Complaint> {
     })
 }
 
-/// The same of IPv6 (icmpv6_err_convert).
+/// Returns the meaning of an ICMPv6 message about a packet, if it is an error (icmpv6_err_convert).
 fn complaint_v6(message: icmpv6::Message) -> Option<Complaint> {
     use icmpv6::Message;
     Some(match message {
@@ -106,10 +106,10 @@ fn complaint_v6(message: icmpv6::Message) -> Option<Complaint> {
     })
 }
 
-/// What a destination that is unreachable means (`icmp_err_convert`).
+/// Returns the error for a code of destination unreachable (`icmp_err_convert`).
 fn unreachable_v4(code: u8) -> ConnectionError {
     match code {
-        // A network that is not there, or forbidden, or so for this type of service.
+        // Network unreachable, unknown, prohibited, or unreachable for the type of service.
         0 | 6 | 9 | 11 => ConnectionError::NetworkUnreachable,
         2 => ConnectionError::NoProtocol,
         icmpv4::PORT_UNREACHABLE => ConnectionError::Refused,
@@ -118,11 +118,11 @@ fn unreachable_v4(code: u8) -> ConnectionError {
     }
 }
 
-/// The same of IPv6 (`tab_unreach`).
+/// Returns the error for a code of ICMPv6's destination unreachable (`tab_unreach`).
 fn unreachable_v6(code: u8) -> ConnectionError {
     match code {
         0 => ConnectionError::NetworkUnreachable,
-        // Forbidden, by the address it comes from, or by a route.
+        // Prohibited by administration, by source address policy, or by a reject route.
         1 | 5 | 6 => ConnectionError::Prohibited,
         icmpv6::PORT_UNREACHABLE => ConnectionError::Refused,
         2 | 3 => ConnectionError::Unreachable,
@@ -130,25 +130,25 @@ fn unreachable_v6(code: u8) -> ConnectionError {
     }
 }
 
-/// What a frame was.
+/// Result of parsing a frame.
 #[derive(Debug)]
 pub(crate) enum Frame<'a> {
     /// A TCP segment.
     Tcp(Incoming<'a>),
     /// A UDP datagram.
     Udp(Incoming<'a>),
-    /// An ICMP error with the beginning of the packet that it is about.
+    /// An ICMP error with the start of the packet that it is about.
     Complaint(Complaint, &'a [u8]),
-    /// It has told where a neighbour is: these connections can go on.
+    /// A neighbour's address has been learned: these connections can go on.
     Neighbour(Vec<u32>),
-    /// It was dealt with.
+    /// It was handled.
     Done,
-    /// It was for others, or about something that is not spoken here.
+    /// It was for other hosts, or of a protocol that the stack does not implement.
     NotForUs,
 }
 
 impl Interface {
-    /// What is behind the header of the link, if that says that the frame is for us alone and has IPv4 in it.
+    /// Returns the packet after the link-layer header, if the frame is addressed to this host alone and has IPv4 in it.
     #[inline]
     pub(crate) fn packet_v4<'a>(&self, frame: &'a [u8]) -> Option<&'a [u8]> {
         if self.device.medium == Medium::Ip {
@@ -160,7 +160,7 @@ impl Interface {
         (ours && u16::from_be_bytes([high, low]) == EtherType::IPV4.0).then_some(packet)
     }
 
-    /// Reads a frame, and answers it if that needs no connection.
+    /// Parses a frame, and queues an answer if that needs no connection.
     #[inline]
     pub(crate) fn arrive<'a>(
         &mut self,
@@ -199,7 +199,7 @@ impl Interface {
     ) -> Result<Frame<'a>, Unread> {
         let (header, payload) = ipv4::Header::read(packet)?;
         let (source, destination) = (header.source, header.destination);
-        // Fragments are not put together: TCP never needs it, as it never asks for any.
+        // Fragments are not reassembled: TCP never asks for any.
         if !self.has(destination.into()) || !header.is_whole() || !is_host(source) {
             return Ok(Frame::NotForUs);
         }
@@ -252,8 +252,8 @@ impl Interface {
         let (source, destination) = (header.source, header.destination);
         let for_us = self.has(destination.into());
         let group = destination.is_multicast() && self.listens_to(destination);
-        // No packet of IPv6 comes from an address that stands for one of IPv4 (draft-itojun-v6ops-v4mapped-
-        // harmful; ipv6_rcv_core drops it, too).
+        // No IPv6 packet may come from an IPv4-mapped address (draft-itojun-v6ops-v4mapped-harmful;
+        // ipv6_rcv_core drops it, too).
         let mapped = source.to_ipv4_mapped().is_some();
         if !for_us && !group || source.is_multicast() || mapped {
             return Ok(Frame::NotForUs);
@@ -302,20 +302,20 @@ impl Interface {
             Message::EchoRequest(id, seq) if !destination.is_multicast() => {
                 self.echo((destination.into(), source.into()), (id, seq), body, back)
             }
-            // RFC 4861 §7.1: whoever is on another link cannot have sent this.
+            // RFC 4861 §7.1: a node on another link cannot have sent this.
             Message::NeighbourSolicitation { target, source: asker } if near => {
                 self.answer_solicitation(source, target, asker, back, now)
             }
             Message::NeighbourAdvertisement { target, solicited, overrides, mac }
                 if near && mac.is_none_or(Mac::is_unicast) =>
             {
-                // What goes to many answers nobody's question (§7.1.2).
+                // A multicast advertisement is not an answer to a solicitation (§7.1.2).
                 let solicited = solicited && !destination.is_multicast();
                 let told = Told { mac, solicited, overrides };
                 Frame::Neighbour(self.neighbours.advertised(target.into(), told, now))
             }
-            // From a router of this link (RFC 3810 §6.2). It is answered at once, not within the time that it gives all to
-            // answer: one host does not make a storm. What a querier of version 1 wants (§8.2.1) is left out.
+            // From a router of this link (RFC 3810 §6.2). It is answered at once, not after a random delay within the time
+            // that it gives all nodes: one host makes no storm. Queriers of version 1 (§8.2.1) get no answer.
             Message::ListenerQuery
                 if hop_limit == icmpv6::LISTENER_HOP_LIMIT && source.is_unicast_link_local() =>
             {
@@ -337,7 +337,7 @@ impl Interface {
         if !self.is_ours(target.into()) {
             return Frame::NotForUs;
         }
-        // Who asks from nowhere wants to know whether the address is free: tell everybody
+        // A solicitation from the unspecified address is duplicate address detection: answer to all nodes
         // (RFC 4861 §7.2.4).
         let all: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
         let (destination, solicited, link) = if asker.is_unspecified() {
@@ -384,7 +384,7 @@ impl Interface {
         if !packet.sender_mac.is_unicast() || !is_host(packet.sender) {
             return Ok(Frame::Done);
         }
-        // RFC 826: who is known is updated; who asks for us is remembered, we will answer him.
+        // RFC 826: a known sender is updated; one that asks for this host is added, as it will be answered.
         let waiting = self.neighbours.learn(packet.sender.into(), packet.sender_mac, now, for_us);
         Ok(Frame::Neighbour(waiting))
     }
@@ -404,7 +404,7 @@ impl Interface {
         Frame::Done
     }
 
-    /// Groups of neighbour discovery: all nodes, and those of our addresses (RFC 4291 §2.8).
+    /// Returns whether this is the all-nodes group or the solicited-node group of one of our addresses (RFC 4291 §2.8).
     fn listens_to(&self, group: Ipv6Addr) -> bool {
         group == Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1)
             || self.addresses.iter().any(|ours| {
@@ -413,7 +413,7 @@ impl Interface {
     }
 }
 
-/// Whether somebody can be there (RFC 1122 §3.2.1.3).
+/// Returns whether a host can have this address (RFC 1122 §3.2.1.3).
 fn is_host(address: Ipv4Addr) -> bool {
     !address.is_unspecified() && !address.is_broadcast() && !address.is_multicast()
 }

@@ -1,5 +1,5 @@
-//! The host's side of the link: which addresses are ours, which way a packet goes, who is behind an
-//! address, and what is answered without any connection.
+//! The host's side of the link: its addresses, routes and neighbours, and the answers that need no
+//! connection.
 
 pub(crate) mod arrival;
 pub(crate) mod neighbour;
@@ -23,10 +23,10 @@ use crate::address::Address;
 pub(crate) struct Interface {
     pub(crate) device: Capabilities,
     pub(crate) mac: Mac,
-    /// The addresses are the kernel's, too: see [`crate::Config::shares_addresses`].
+    /// The addresses are shared with the kernel: see [`crate::Config::shares_addresses`].
     pub(crate) shared: bool,
     addresses: Vec<Cidr>,
-    /// The same, to be looked for in every packet that comes.
+    /// The addresses in the form in which each received packet's destination is compared.
     ours: Vec<Address>,
     routes: Vec<Route>,
     pub(crate) neighbours: Neighbours,
@@ -66,18 +66,18 @@ impl Interface {
         self.ours.contains(&address)
     }
 
-    /// Whether nobody on the link can have sent this: who is served as one who is on the host itself must be there
-    /// (ip_route_input_slow, ipv6_rcv). The host's own addresses may come from outside if it says so (accept_local), which
-    /// whoever lets frames in knows.
+    /// Returns whether no host on the link can have sent from this address: a sender that is trusted as local must be on the host
+    /// itself (ip_route_input_slow, ipv6_rcv). The host's own addresses may come from outside if it allows that (accept_local),
+    /// which is checked where frames are let in.
     pub(crate) fn is_martian(source: Address) -> bool {
         let ip = source.ip();
         let nobodys = source.as_v4().is_some_and(|ip| ip.octets()[0] == 0 || ip.is_broadcast());
         nobodys || ip.is_loopback() || ip.is_unspecified() || ip.is_multicast()
     }
 
-    /// Whoever a packet to `remote` is handed to on the link: himself, or the router of the longest
-    /// prefix that fits. Where addresses are shared it is always himself: the kernel routes, and answers for
-    /// whatever its tables say.
+    /// Returns the next hop for a packet to `remote`: `remote` itself, or the router of the longest
+    /// matching prefix. Where addresses are shared it is always `remote`: the kernel routes, and answers
+    /// with what its tables say.
     pub(crate) fn next_hop(&self, remote: IpAddr) -> Option<IpAddr> {
         if self.shared {
             let mut versions = self.addresses.iter().map(|ours| ours.address.is_ipv4());
@@ -92,7 +92,7 @@ impl Interface {
         longest.map(|(_, hop)| hop)
     }
 
-    /// The address to speak to `remote` from: one of the network of the next hop, or any.
+    /// Returns a source address for packets to `remote`: one in the network of the next hop, or any of that family.
     pub(crate) fn source_for(&self, remote: IpAddr) -> Option<IpAddr> {
         let hop = self.next_hop(remote)?;
         let near = self.addresses.iter().find(|ours| ours.contains(hop));
@@ -100,7 +100,7 @@ impl Interface {
         near.or(family).map(|ours| ours.address)
     }
 
-    /// The neighbour through whom `remote` is reached, where there are neighbours.
+    /// Returns the neighbour entry of the next hop to `remote`, if the link has neighbours.
     pub(crate) fn neighbour_for(&mut self, remote: IpAddr) -> Option<NeighbourId> {
         if self.device.medium == Medium::Ip {
             return None;
@@ -109,13 +109,13 @@ impl Interface {
         Some(self.neighbours.find_or_add(hop))
     }
 
-    /// The longest packet that gets to `remote`, as far as is known before any was sent.
+    /// Returns the path MTU via this neighbour, as far as it is known before any packet was sent.
     pub(crate) fn path_mtu(&self, neighbour: Option<NeighbourId>) -> u16 {
         let told = neighbour.and_then(|id| self.neighbours.mtu(id));
         told.map_or(self.device.mtu, |mtu| mtu.min(self.device.mtu))
     }
 
-    /// Whether there is a way to `remote` at all.
+    /// Returns whether there is a route to `remote`.
     pub(crate) fn reaches(&self, remote: IpAddr) -> bool {
         self.next_hop(remote).is_some()
     }

@@ -1,6 +1,6 @@
-//! Who is behind an address on the link: ARP (RFC 826) and neighbour discovery (RFC 4861 §7.3) with
-//! the states of the latter for both. Where addresses are shared with the kernel the same questions go to
-//! whoever drives the stack, and are about where packets to an address go: the kernel routes.
+//! The neighbour cache: ARP (RFC 826) and neighbour discovery (RFC 4861 §7.3), with the states of the
+//! latter for both. Where addresses are shared with the kernel, requests go to the driver of the stack
+//! instead, and ask where packets to an address go: the kernel routes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,42 +9,42 @@ use std::time::Duration;
 use uncork_packet::Instant;
 use uncork_wire::ethernet::Mac;
 
-/// How long an answer is believed without a sign of life (REACHABLE_TIME, RFC 4861 §10).
+/// How long an answer is valid without confirmation (REACHABLE_TIME, RFC 4861 §10).
 const REACHABLE: Duration = Duration::from_secs(30);
-/// Time between questions (RETRANS_TIMER).
+/// Time between solicitations (RETRANS_TIMER).
 const QUESTION_INTERVAL: Duration = Duration::from_secs(1);
-/// Questions before nobody is thought to be there (MAX_MULTICAST_SOLICIT).
+/// Solicitations before the neighbour is unreachable (MAX_MULTICAST_SOLICIT).
 const QUESTIONS: u8 = 3;
-/// Neighbours that are kept. More than that on one link are made up.
+/// Most entries of the cache. More than that on one link are made up.
 const MOST: usize = 4096;
-/// Where every remote address is asked for: as many as a server's peers may be.
+/// Most entries where every remote address has one: as many as a server may have peers.
 const MOST_REMOTE: usize = 65_536;
-/// Of so many the one that was heard of longest ago makes room: to look at all of them would cost more
-/// than what is asked for.
+/// Entries that are compared to evict the one that was heard of longest ago: comparing all would cost more
+/// than resolving the evicted one again.
 const CANDIDATES: usize = 16;
-/// How long the way back to who has sent a SYN is used before anybody asks: if he answers, that is asked
-/// for at once, and if not, it was perhaps made up.
+/// How long the way back to the sender of a SYN is used before it is resolved: a peer that answers
+/// is resolved at once, and one that does not was perhaps spoofed.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
-/// A neighbour; stays the same as long as he is remembered.
+/// Identifies a neighbour entry, for as long as it is in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NeighbourId {
     place: u32,
     generation: u32,
 }
 
-/// Where packets to an address go, as the kernel's tables have it.
+/// Where packets to an address go, according to the kernel's tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
     /// To this hardware address.
     At {
-        /// The next hop's.
+        /// The next hop's hardware address.
         mac: Mac,
-        /// The longest packet that gets through to the end, if that is less than the device takes.
+        /// The path MTU, if it is less than the device's.
         mtu: Option<u16>,
     },
-    /// Out of another device than this stack's. Who has come by this one is answered the way that he came, which is all that there
-    /// is here; to others there is no way.
+    /// Out of another device than this stack's. A peer whose packets have come by this device is answered the way that they
+    /// came, the only one that there is here; others are unreachable.
     Elsewhere,
     /// Nowhere: there is no route, or the next hop does not answer.
     Unreachable,
@@ -55,46 +55,46 @@ struct Neighbour {
     address: IpAddr,
     generation: u32,
     mac: Option<Mac>,
-    /// The longest packet, if it was told.
+    /// The path MTU, if it was told.
     mtu: Option<u16>,
-    /// It is only known where his SYN came from.
+    /// `mac` is only the source of the peer's SYN.
     assumed: bool,
-    /// And nobody knows better: [`Found::Elsewhere`].
+    /// The kernel routes by another device: [`Found::Elsewhere`].
     elsewhere: bool,
-    /// Until when `mac` is believed.
+    /// Until when `mac` is valid.
     fresh_until: Instant,
-    /// Questions that were asked and not answered, and when the next is due.
+    /// Number of unanswered solicitations, and when the next is due.
     asked: u8,
     ask_at: Option<Instant>,
-    /// Connections that have something to send to him.
+    /// Connections that wait for this entry to be resolved.
     waiting: Vec<u32>,
 }
 
-/// What an advertisement tells of a neighbour.
+/// The content of a neighbour advertisement.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Told {
     pub(crate) mac: Option<Mac>,
-    /// It answers a question of ours.
+    /// It answers a solicitation.
     pub(crate) solicited: bool,
-    /// It takes precedence over what is known.
+    /// It overrides a known address.
     pub(crate) overrides: bool,
 }
 
-/// A question to be sent.
+/// A solicitation to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Question {
     pub(crate) address: IpAddr,
-    /// Where he was; everybody is asked if that is not known.
+    /// The last known address, to which it is sent; without one it is multicast or broadcast.
     pub(crate) mac: Option<Mac>,
 }
 
-/// All that are remembered.
+/// The neighbour cache.
 #[derive(Debug, Default)]
 pub(crate) struct Neighbours {
-    /// Whoever drives the stack is asked, and not the link.
+    /// Requests go to the driver of the stack, not to the link.
     outside: bool,
     entries: Vec<Neighbour>,
-    /// Where to look next for one that makes room.
+    /// Where the next search for an entry to evict begins.
     hand: usize,
     places: BTreeMap<IpAddr, u32>,
     questions: Vec<Question>,
@@ -141,13 +141,13 @@ impl Neighbours {
         NeighbourId { place, generation }
     }
 
-    /// Who makes room.
+    /// Returns the place of the entry to evict.
     fn oldest(&mut self) -> usize {
         let count = self.entries.len();
         let first = self.hand;
         self.hand = (first + CANDIDATES) % count;
         let candidates = (first..first + CANDIDATES).map(|place| place % count);
-        // One that connections wait for only if there is no other: they would not hear of it.
+        // One that connections wait for only if there is no other: nothing would wake them.
         let rank = |place: &usize| {
             let entry = &self.entries[*place];
             (!entry.waiting.is_empty(), entry.fresh_until)
@@ -155,20 +155,20 @@ impl Neighbours {
         candidates.min_by_key(rank).unwrap_or(0)
     }
 
-    /// Whether this is still who it was.
+    /// Returns whether the identifier still means this entry.
     pub(crate) fn is_current(&self, id: NeighbourId) -> bool {
         self.entries.get(id.place as usize).is_some_and(|entry| entry.generation == id.generation)
     }
 
-    /// His hardware address, if nobody need be asked for it.
+    /// Returns the hardware address, if it is valid without a new solicitation.
     #[inline(always)]
     pub(crate) fn fresh(&self, id: NeighbourId, now: Instant) -> Option<Mac> {
         let entry = self.entries.get(id.place as usize)?;
         if entry.generation == id.generation && now < entry.fresh_until { entry.mac } else { None }
     }
 
-    /// His hardware address. If it is not known he is asked for it, and if it is old he is asked
-    /// whether it still holds.
+    /// Returns the hardware address. If it is not known it is solicited, and if it is stale a
+    /// solicitation asks whether it still holds.
     #[inline]
     pub(crate) fn mac(&mut self, id: NeighbourId, now: Instant) -> Option<Mac> {
         let entry = &self.entries[id.place as usize];
@@ -184,21 +184,21 @@ impl Neighbours {
         self.entries[id.place as usize].mac
     }
 
-    /// `place` has something for him once his address is known.
+    /// Makes `place` wait until the address is known.
     pub(crate) fn wait(&mut self, id: NeighbourId, place: u32) {
-        // Twice does no harm, it is only looked at again; but not as often as somebody tries.
+        // A duplicate is harmless, as it only causes another look; but there must not be one for each attempt.
         let waiting = &mut self.entries[id.place as usize].waiting;
         if waiting.last() != Some(&place) {
             waiting.push(place);
         }
     }
 
-    /// Whether there is a way to him, be it an old one.
+    /// Returns whether a hardware address is known, even a stale one.
     pub(crate) fn is_known(&self, id: NeighbourId) -> bool {
         self.entries.get(id.place as usize).is_some_and(|entry| entry.mac.is_some())
     }
 
-    /// Whether he was asked for and has not answered.
+    /// Returns whether solicitations went unanswered.
     pub(crate) fn is_hopeless(&self, id: NeighbourId) -> bool {
         let entry = self.entries.get(id.place as usize);
         entry.is_some_and(|entry| {
@@ -219,8 +219,8 @@ impl Neighbours {
         self.next_question = Some(self.next_question.map_or(next, |first| first.min(next)));
     }
 
-    /// He has said where he is. Gives the connections that have waited for that. With `make_known`
-    /// he is remembered although nobody has asked.
+    /// Records an address from ARP or a solicitation, and returns the connections that waited for it.
+    /// With `make_known` an entry is added even if nothing needed one.
     pub(crate) fn learn(
         &mut self,
         address: IpAddr,
@@ -240,15 +240,15 @@ impl Neighbours {
         std::mem::take(&mut entry.waiting)
     }
 
-    /// He says where he is, or that he is still there (RFC 4861 §7.2.5). Gives the connections that have waited for that.
+    /// Handles a neighbour advertisement (RFC 4861 §7.2.5), and returns the connections that waited for it.
     pub(crate) fn advertised(&mut self, address: IpAddr, told: Told, now: Instant) -> Vec<u32> {
         let Some(&place) = self.places.get(&address) else { return Vec::new() };
         let entry = &mut self.entries[place as usize];
         let mac = match (told.mac, entry.mac) {
-            // Nothing is known of him, and nothing is told.
+            // Nothing is known, and nothing is told.
             (None, None) => return Vec::new(),
             (Some(mac), Some(known)) if mac != known && !told.overrides => {
-                // Perhaps he has moved, and perhaps somebody pretends to be him: he is asked where he is when he is needed.
+                // It may have moved, or another node may be spoofing it: the entry becomes stale, to be verified on its next use.
                 entry.fresh_until = entry.fresh_until.min(now);
                 return Vec::new();
             }
@@ -266,8 +266,8 @@ impl Neighbours {
         std::mem::take(&mut entry.waiting)
     }
 
-    /// What he has sent proves that he got what was sent to him (RFC 4861 §7.3.1). That the way back to
-    /// his SYN works does not make it the one that the kernel would take: that is asked for now.
+    /// Confirms that the neighbour is reachable, as new data or ACKs from the peer prove it (RFC 4861 §7.3.1). That the
+    /// way back to its SYN works does not make it the kernel's route: that is requested now.
     #[inline(always)]
     pub(crate) fn confirm(&mut self, id: NeighbourId, now: Instant) {
         let place = id.place as usize;
@@ -295,8 +295,8 @@ impl Neighbours {
         }
     }
 
-    /// A SYN from this address was handed over by `mac`: as long as nothing is known, the answer goes back
-    /// there.
+    /// Records that a SYN from this address came from `mac`: as long as nothing better is known, the answer
+    /// goes back there.
     pub(crate) fn assume(&mut self, id: NeighbourId, mac: Mac, now: Instant) {
         if let Some(entry) = self.entries.get_mut(id.place as usize)
             && (entry.mac.is_none() || entry.elsewhere)
@@ -307,15 +307,15 @@ impl Neighbours {
         }
     }
 
-    /// Whoever drives the stack says where packets to `address` go. Gives those that have waited for that,
-    /// and whose neighbour it is.
+    /// Records what the driver of the stack says about the way to `address`. Returns the neighbour, and the
+    /// connections that waited for it.
     pub(crate) fn tell(
         &mut self,
         address: IpAddr,
         found: Found,
         now: Instant,
     ) -> Option<(NeighbourId, Vec<u32>)> {
-        // Nobody has asked, or nobody knows any more that he has.
+        // There was no request, or its entry has been evicted.
         let &place = self.places.get(&address)?;
         let entry = &mut self.entries[place as usize];
         (entry.mac, entry.mtu) = match found {
@@ -332,19 +332,19 @@ impl Neighbours {
             entry.fresh_until = now + REACHABLE;
             entry.ask_at = None;
         } else {
-            // Connections that are open go on waiting. They must not ask again at once and for ever.
+            // Open connections go on waiting. They must not cause requests without a pause.
             entry.fresh_until = Instant::ZERO;
             self.ask_later(place as usize, now);
         }
         Some((id, waiting))
     }
 
-    /// The longest packet that gets to him, if it was told.
+    /// Returns the path MTU, if it was told.
     pub(crate) fn mtu(&self, id: NeighbourId) -> Option<u16> {
         self.entries.get(id.place as usize).and_then(|entry| entry.mtu)
     }
 
-    /// Asks again whom it is time to ask. Gives the connections whose neighbour does not answer.
+    /// Repeats the solicitations that are due. Returns the connections whose neighbour does not answer.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> Vec<u32> {
         let mut unreachable = Vec::new();
         if self.next_question.is_none_or(|next| next > now) {
@@ -360,7 +360,7 @@ impl Neighbours {
                 Some(due) if due <= now && entry.asked >= QUESTIONS => {
                     entry.ask_at = None;
                     entry.asked = 0;
-                    // That nobody outside says anything is no news of the neighbour.
+                    // That the driver says nothing does not mean that the neighbour is gone.
                     if self.outside && entry.mac.is_some() {
                         entry.fresh_until = now + REACHABLE;
                         continue;
@@ -383,24 +383,24 @@ impl Neighbours {
         self.next_question
     }
 
-    /// Whether there is a question to be sent.
+    /// Returns whether there is a solicitation to send.
     #[inline]
     pub(crate) fn has_question(&self) -> bool {
         !self.outside && !self.questions.is_empty()
     }
 
-    /// A question to be sent, if there is one.
+    /// Takes the next solicitation to send, if there is one.
     pub(crate) fn poll_question(&mut self) -> Option<Question> {
         if self.outside { None } else { self.questions.pop() }
     }
 
-    /// Whether there is a question to who drives the stack.
+    /// Returns whether there is a request for the driver of the stack.
     #[inline]
     pub(crate) fn has_outside_question(&self) -> bool {
         self.outside && !self.questions.is_empty()
     }
 
-    /// An address for which he is asked, if there is one.
+    /// Takes the next address for which the driver is asked, if there is one.
     pub(crate) fn poll_outside_question(&mut self) -> Option<IpAddr> {
         if self.outside { self.questions.pop().map(|question| question.address) } else { None }
     }
@@ -468,21 +468,21 @@ mod tests {
         let id = neighbours.find_or_add(address);
         assert_eq!(neighbours.mac(id, at(0)), None);
         neighbours.wait(id, 5);
-        // While nothing is known an address is what is needed, and whichever comes is taken.
+        // While nothing is known, any address that comes is taken.
         assert!(neighbours.advertised(address, told(no_mac, true, true), at(1)).is_empty());
         assert_eq!(neighbours.advertised(address, told(Some(MAC), true, false), at(1)), [5]);
         neighbours.poll_question();
-        // An answer without an address says that he is there.
+        // An answer without an address confirms the known one.
         assert_eq!(neighbours.fresh(id, at(30_500)), None);
         neighbours.advertised(address, told(no_mac, true, false), at(30_000));
         assert_eq!(neighbours.fresh(id, at(59_000)), Some(MAC));
-        // Another address makes it doubtful, and no more.
+        // Another address without the override flag makes the entry stale, and no more.
         neighbours.advertised(address, told(Some(other), true, false), at(31_000));
         assert_eq!(neighbours.fresh(id, at(31_000)), None);
         assert_eq!(neighbours.mac(id, at(31_000)), Some(MAC));
         let question = Question { address, mac: Some(MAC) };
         assert_eq!(neighbours.poll_question(), Some(question));
-        // One that overrides is taken; not asked for, it is to be confirmed.
+        // One with the override flag is taken; an unsolicited one has yet to be confirmed.
         neighbours.advertised(address, told(Some(other), false, true), at(31_500));
         assert_eq!(neighbours.mac(id, at(31_500)), Some(other));
         assert!(neighbours.poll_question().is_some() && neighbours.fresh(id, at(31_500)).is_none());
@@ -509,7 +509,7 @@ mod tests {
         assert_eq!(neighbours.poll_outside_question(), Some(address()));
         neighbours.tell(address(), Found::Elsewhere, now);
         assert_eq!(neighbours.mac(id, now), Some(MAC));
-        // His router is another one by now.
+        // Its router has changed meanwhile.
         let other = Mac([2, 0, 0, 0, 0, 8]);
         neighbours.assume(id, other, now);
         assert_eq!(neighbours.mac(id, now), Some(other));

@@ -1,5 +1,5 @@
-//! Answers that need no connection: resets, SYN cookies, echoes, and who has an address. They are
-//! kept until there is a slot for them, and dropped when too many are.
+//! Answers that need no connection: resets, SYN cookies, echoes, ARP and neighbour discovery. They are
+//! queued until there is a slot for them, and dropped when there are too many.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
@@ -14,7 +14,7 @@ use super::Interface;
 use super::neighbour::Question;
 use crate::frame::{Link, Packet, TcpFrame};
 
-/// Answers that are kept. Whoever sends more than this before a slot is free gets fewer.
+/// Most queued answers: a host that causes more than this before a slot is free gets fewer.
 const MOST: usize = 256;
 
 /// An answer to be sent.
@@ -29,9 +29,9 @@ pub(crate) enum Reply {
         fields: Fields,
         options: OptionSet,
     },
-    /// "I have it."
+    /// An ARP reply.
     Arp { link: Link, packet: arp::Packet },
-    /// The same in IPv6.
+    /// A neighbour advertisement.
     Advertisement {
         link: Link,
         source: Ipv6Addr,
@@ -39,15 +39,15 @@ pub(crate) enum Reply {
         solicited: bool,
         target: Ipv6Addr,
     },
-    /// "I listen to the groups of my addresses."
+    /// A multicast listener report for the groups of our addresses.
     Groups(Listening),
-    /// What was sent comes back.
+    /// An echo reply.
     Echo { link: Link, source: IpAddr, destination: IpAddr, id: u16, seq: u16, body: Vec<u8> },
-    /// Nobody has the port of what is quoted.
+    /// Destination unreachable: no socket has the port of the quoted datagram.
     PortUnreachable { link: Link, source: IpAddr, destination: IpAddr, body: Vec<u8> },
 }
 
-/// Answers that wait, and bodies of echoes to be used again.
+/// Queued answers, and buffers of echoes for reuse.
 #[derive(Debug, Default)]
 pub(crate) struct Replies {
     waiting: VecDeque<Reply>,
@@ -55,7 +55,7 @@ pub(crate) struct Replies {
 }
 
 impl Replies {
-    /// Keeps an answer; whether there was room.
+    /// Queues an answer, and returns whether there was room.
     pub(crate) fn push(&mut self, reply: Reply) -> bool {
         let room = self.waiting.len() < MOST;
         if room {
@@ -64,19 +64,19 @@ impl Replies {
         room
     }
 
-    /// Keeps a report of groups, if none waits already.
+    /// Queues a listener report, if none is queued already.
     fn push_groups(&mut self, listening: Listening) {
         if !self.waiting.iter().any(|reply| matches!(reply, Reply::Groups(_))) {
             self.push(Reply::Groups(listening));
         }
     }
 
-    /// An empty body to be filled.
+    /// Returns an empty buffer.
     pub(crate) fn body(&mut self) -> Vec<u8> {
         self.bodies.pop().unwrap_or_default()
     }
 
-    /// Gives one back.
+    /// Takes a buffer back.
     fn give(&mut self, mut body: Vec<u8>) {
         body.clear();
         self.bodies.push(body);
@@ -84,13 +84,13 @@ impl Replies {
 }
 
 impl Interface {
-    /// Whether there is neither an answer nor a question to be sent.
+    /// Returns whether there is neither an answer nor a solicitation to send.
     #[inline]
     pub(crate) fn is_silent(&self) -> bool {
         self.replies.waiting.is_empty() && !self.neighbours.has_question()
     }
 
-    /// Writes the next answer or question into `slot`, if there is one.
+    /// Writes the next answer or solicitation into `slot`, if there is one.
     #[inline]
     pub(crate) fn transmit(&mut self, slot: &mut [u8]) -> Option<Transmit> {
         if self.is_silent() { None } else { self.transmit_answer(slot) }
@@ -148,9 +148,9 @@ impl Interface {
         })
     }
 
-    /// Says which groups of neighbour discovery are listened to (RFC 4291 §2.8), so that switches which look at such reports
-    /// let them through (RFC 4541 §3). Sent once for what begins (RFC 3810 §9.1 has it twice: who has missed it hears it with
-    /// his next query).
+    /// Queues a report of the neighbour discovery groups that are listened to (RFC 4291 §2.8), so that switches with MLD snooping
+    /// let them through (RFC 4541 §3). It is sent once when listening begins (RFC 3810 §9.1 has it twice: a router that missed it
+    /// gets it with its next query).
     pub(crate) fn report_groups(&mut self, listening: Listening) {
         let ethernet = self.device.medium == Medium::Ethernet;
         if ethernet && !self.shared && self.groups().next().is_some() {
@@ -172,7 +172,7 @@ impl Interface {
 
     fn emit_groups(&self, slot: &mut [u8], listening: Listening) -> Transmit {
         let destination = icmpv6::LISTENER_REPORTS;
-        // RFC 3810 §5.2.13, RFC 3590 §4: an address of the link, or none.
+        // RFC 3810 §5.2.13, RFC 3590 §4: a link-local address, or the unspecified one.
         let near = self.addresses.iter().find_map(|ours| match ours.address {
             IpAddr::V6(address) if address.is_unicast_link_local() => Some(address),
             _ => None,
@@ -194,7 +194,7 @@ impl Interface {
         whole(start + bytes)
     }
 
-    /// "Who has it?", to him whose address is old, or to everybody.
+    /// Writes an ARP request or a neighbour solicitation, to the stale address, or to broadcast or multicast.
     fn ask(&self, question: Question, slot: &mut [u8]) -> Option<Transmit> {
         let source = self.source_for(question.address)?;
         Some(match (source, question.address) {
@@ -273,7 +273,7 @@ fn whole(bytes: usize) -> Transmit {
     }
 }
 
-/// Whether a slot of this device has room for an echo of so many octets.
+/// Returns whether a slot of this device has room for an echo with this many octets of data.
 pub(crate) fn echo_fits(device: &Capabilities, body_bytes: usize, ipv6: bool) -> bool {
     let headers = crate::frame::ip_header_bytes(ipv6) as usize + icmpv4::HEADER_BYTES;
     headers + body_bytes <= usize::from(device.mtu)

@@ -1,4 +1,4 @@
-//! Networks and the ways to them.
+//! Networks and the routes to them.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -8,12 +8,12 @@ use std::str::FromStr;
 pub struct Cidr {
     /// The address.
     pub address: IpAddr,
-    /// Bits that all of the network have in common.
+    /// Prefix length in bits.
     pub prefix: u8,
 }
 
 impl Cidr {
-    /// Whether an address is of this network.
+    /// Returns whether an address is in this network.
     #[must_use]
     pub fn contains(&self, other: IpAddr) -> bool {
         match (self.address, other) {
@@ -30,7 +30,7 @@ impl Cidr {
     }
 }
 
-/// Not of the form `ADDRESS/PREFIX`.
+/// The error for text that is not of the form `ADDRESS/PREFIX`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not an address with a prefix length, such as 10.0.0.1/24 or fd00::1/64")]
 pub struct NotCidr;
@@ -47,10 +47,10 @@ impl FromStr for Cidr {
     }
 }
 
-/// A way to a network.
+/// A route to a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
-    /// Which network; with a prefix of nothing, all the world.
+    /// The network; with a prefix length of zero, the default route.
     pub destination: Cidr,
     /// The router on the link; none if the network is on the link itself.
     pub gateway: Option<IpAddr>,

@@ -1,10 +1,10 @@
-//! SYN cookies (RFC 4987 §3.6): when too many handshakes are under way, what is to be remembered of
-//! another one goes into the sequence number and the timestamp of the SYN-ACK, and comes back with
+//! SYN cookies (RFC 4987 §3.6): when too many handshakes are under way, the state of a further one is
+//! kept in the sequence number and the timestamp of the SYN-ACK, and comes back with
 //! the ACK.
 //!
-//! The sequence number has five bits of a counter of minutes, three of the segment size, and 24 that
-//! authenticate them. What the peer's SYN offered besides fits into the timestamp's lowest six bits,
-//! if it sends timestamps; else a connection out of a cookie has no extensions.
+//! The sequence number has five bits of a minute counter, three of the segment size, and 24 that
+//! authenticate them. The other options of the peer's SYN fit into the timestamp's lowest six bits,
+//! if it sends timestamps; otherwise a connection from a cookie has no options but the segment size.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use uncork_wire::tcp::OptionSet;
 use crate::demux::Tuple;
 use crate::secrets::Secrets;
 
-/// Segment sizes that three bits can say (the measurements behind Linux's table).
+/// Segment sizes that three bits can encode (the measurements that Linux's table is based on).
 const SEGMENTS: [u16; 8] = [536, 576, 1220, 1300, 1440, 1452, 1460, 8960];
-/// Minutes for which a cookie is good.
+/// Minutes for which a cookie is valid.
 const LIFE: u64 = 2;
-/// None is good for longer.
+/// Longest time for which any cookie is valid.
 pub(crate) const LONGEST_LIFE: Duration = Duration::from_secs(LIFE * 60);
-/// Bits of the timestamp that are taken.
+/// Bits of the timestamp that are used.
 const STAMP_BITS: u32 = 6;
 const NO_SCALE: u32 = 0xf;
 
@@ -29,7 +29,7 @@ fn minutes(now: Instant) -> u64 {
     now.as_millis() / 60_000
 }
 
-/// The sequence number for a SYN-ACK.
+/// Makes the sequence number of a SYN-ACK.
 pub(crate) fn make(
     secrets: &Secrets,
     tuple: &Tuple,
@@ -45,7 +45,7 @@ pub(crate) fn make(
     SeqNumber(head << 24 | authentic)
 }
 
-/// The segment size that an acknowledged cookie had, if it is one of ours and not too old.
+/// Returns the segment size in an acknowledged cookie, if the cookie is authentic and not too old.
 pub(crate) fn check(
     secrets: &Secrets,
     tuple: &Tuple,
@@ -62,12 +62,12 @@ pub(crate) fn check(
     good.then(|| SEGMENTS[index as usize])
 }
 
-/// Hides what a SYN offers in the timestamp of its answer.
+/// Encodes the options of a SYN in the timestamp of its answer.
 pub(crate) fn hide_options(stamp: u32, options: &OptionSet, ecn: bool) -> u32 {
     let scale = options.window_scale.map_or(NO_SCALE, |shift| u32::from(shift.min(14)));
     let bits = scale | u32::from(options.sack_permitted) << 4 | u32::from(ecn) << 5;
     let hidden = stamp >> STAMP_BITS << STAMP_BITS | bits;
-    // Never in the future: what is sent later must not look older.
+    // Never in the future: later timestamps must not look older.
     if hidden.wrapping_sub(stamp).cast_signed() > 0 {
         hidden.wrapping_sub(1 << STAMP_BITS)
     } else {
@@ -75,8 +75,8 @@ pub(crate) fn hide_options(stamp: u32, options: &OptionSet, ecn: bool) -> u32 {
     }
 }
 
-/// What was hidden in an echoed timestamp: the options that the SYN had, but for its segment size,
-/// and ECN.
+/// Decodes an echoed timestamp: the options of the SYN except its segment size, and whether it asked
+/// for ECN.
 pub(crate) fn find_options(echo: Option<u32>, stamps: Option<(u32, u32)>) -> (OptionSet, bool) {
     let Some(bits) = echo else { return (OptionSet::default(), false) };
     let scale = (bits & 0xf) as u8;

@@ -1,4 +1,4 @@
-//! How many connections of a listener may be open before their handshake is over (RFC 7413 §5.1).
+//! Bound on the connections of a listener that are open before their handshake is complete (RFC 7413 §5.1).
 
 use std::collections::VecDeque;
 
@@ -7,18 +7,18 @@ use uncork_packet::Instant;
 use super::Listener;
 use crate::fast_open::{FastOpen, FastOpenListen};
 
-/// The limit, and what counts against it.
+/// The limit, and what counts towards it.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     pub(crate) listen: FastOpenListen,
-    /// Connections whose handshake is not over.
+    /// Connections whose handshake is not complete.
     pub(crate) pending: u32,
-    /// Until when those count that were reset before it was.
+    /// Connections that were reset before their handshake was complete: until when each of them counts.
     reset: VecDeque<Instant>,
 }
 
 impl Pending {
-    /// Whether one more may be open at once (tcp_fastopen_queue_check).
+    /// Returns whether one more connection may be open before its handshake is over (tcp_fastopen_queue_check).
     pub(crate) fn has_room(&mut self, listen: FastOpenListen, now: Instant) -> bool {
         let counted = |pending: &Self| {
             u32::try_from(pending.reset.len()).unwrap_or(u32::MAX).saturating_add(pending.pending)
@@ -29,16 +29,16 @@ impl Pending {
         counted(self) < listen.pending
     }
 
-    /// A handshake is over; it counts until then if a reset has ended it.
+    /// Notes the end of a handshake; if a reset ended it, it counts until the given time.
     pub(crate) fn handshake_over(&mut self, counts_until: Option<Instant>) {
         self.pending = self.pending.saturating_sub(1);
-        // As many as pending ever may be at most: each was pending.
+        // Never more than the limit of pending connections: each was one.
         self.reset.extend(counts_until);
     }
 }
 
 impl Listener {
-    /// What it does with Fast Open: what its user has said, or what holds for all.
+    /// Returns its Fast Open settings: those of its user, or the default for all listeners.
     pub(crate) fn fast_open_listen(&self, switches: FastOpen) -> FastOpenListen {
         let mut listen = self.fast_open.listen;
         if listen.pending == 0 && switches.has(FastOpen::EVERY_LISTENER) {

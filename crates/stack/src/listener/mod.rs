@@ -1,4 +1,4 @@
-//! Listeners: who waits for connections, where, and how many may wait for him.
+//! Listeners: their addresses and ports, SYN queues and accept queues.
 
 pub(crate) mod cookie;
 pub(crate) mod fast_open;
@@ -12,15 +12,15 @@ use crate::handle::{ListenerId, SocketId};
 /// Why a listener could not be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ListenError {
-    /// Somebody listens there.
+    /// Another listener has this address and port.
     #[error("another listener has this address and port")]
     AddressInUse,
-    /// The address is none of the stack's.
+    /// The address is not one of the stack's.
     #[error("the address is not one of this stack")]
     NotOurs,
 }
 
-/// At which addresses somebody listens.
+/// The addresses at which a listener accepts connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     One(IpAddr),
@@ -33,7 +33,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// What an address to listen at means where nothing else is said.
+    /// Returns the place for an address to listen at, without IPV6_V6ONLY.
     pub(crate) fn of(address: IpAddr) -> Self {
         match address {
             address if !address.is_unspecified() => Self::One(address),
@@ -42,7 +42,7 @@ impl Place {
         }
     }
 
-    /// How near it is to an address that it takes: nearer ones go first.
+    /// Ranks how specific the place is: the more specific listener gets the segment.
     fn nearness(self) -> u8 {
         match self {
             Self::One(_) => 2,
@@ -51,7 +51,7 @@ impl Place {
         }
     }
 
-    /// Whether two listeners at these would want the same segments, and neither is nearer to them.
+    /// Returns whether two listeners would want the same segments, and neither is more specific.
     fn collides(self, other: Self) -> bool {
         match (self, other) {
             (Self::One(one), Self::One(other)) => one == other,
@@ -70,45 +70,45 @@ impl Place {
     }
 }
 
-/// Waits for connections.
+/// A listener.
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) id: ListenerId,
     at: Place,
     port: u16,
-    /// Others may listen there, too, who do not mind either (SO_REUSEPORT).
+    /// Other listeners that share as well may have the same place (SO_REUSEPORT).
     shares: bool,
-    /// Nothing new comes to it if somebody else is there: it only ends what is under way. How many have left before it.
+    /// Set once it is leaving: it gets new connections only while no other listener is there. The number orders leavers.
     leaves: Option<u64>,
-    /// Connections that may wait to be accepted, and handshakes that may be under way.
+    /// Bound of the accept queue, and of the SYN queue.
     backlog: u32,
     /// Handshakes under way (the SYN queue).
     pub(crate) handshakes: u32,
     /// Connections that wait to be accepted.
     accept: VecDeque<SocketId>,
-    /// What may be open before its handshake is over.
+    /// Connections that are open before their handshake is complete.
     pub(crate) fast_open: fast_open::Pending,
-    /// Options that its connections begin with.
+    /// Options that accepted connections begin with.
     pub(crate) options: Vec<SocketOption>,
 }
 
-/// Connections that were proven by a cookie may wait to be accepted up to so many, however short the backlog is.
+/// Length up to which the accept queue takes connections that were proven by a cookie, however short the backlog is.
 const PROVEN: usize = 512;
 
-/// What can be done with a SYN.
+/// What a listener can do with a SYN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Room {
-    /// There is room for a handshake.
+    /// There is room in the SYN queue.
     Free,
-    /// Too many handshakes are under way: answer with a cookie.
+    /// The SYN queue is full: answer with a cookie.
     Cookie,
-    /// Too many connections wait to be accepted: nothing can be done.
+    /// The accept queue is full: drop the SYN.
     None,
 }
 
 impl Listener {
     pub(crate) fn room(&self) -> Room {
-        // Linux lets one more in than the backlog says, of both (sk_acceptq_is_full,
+        // Linux lets one more than the backlog into each of the two queues (sk_acceptq_is_full,
         // inet_csk_reqsk_queue_is_full in 6.18).
         if self.is_full() {
             Room::None
@@ -123,15 +123,15 @@ impl Listener {
         self.accept.len() > self.backlog as usize
     }
 
-    /// The same for who has brought a cookie back, and so is who he says he is. His SYN came when there was room, in the middle of a
-    /// burst: where many frames are taken in at once, as here, or round trips are long, all handshakes of a short backlog are under way
-    /// then, and have filled the queue when his ACK comes. Linux drops that; it is lost to a peer who waits to be greeted, and what follows
-    /// his first segment is reset, as it says nothing of the cookie.
+    /// Returns whether the accept queue is full even for a peer that has returned a cookie, and so has proven its address. Its
+    /// SYN came in a burst, when there was room: where many frames are taken in at once, as here, or round trips are long, all
+    /// handshakes of a short backlog are under way then, and have filled the queue when its ACK comes. Linux drops that: a peer
+    /// that waits to be greeted waits in vain, and what follows another's first segment is reset, as it carries no cookie.
     pub(crate) fn is_full_for_proven(&self) -> bool {
         self.accept.len() > (self.backlog as usize).max(PROVEN)
     }
 
-    /// A handshake is over.
+    /// Adds a connection to the accept queue.
     pub(crate) fn queue(&mut self, socket: SocketId) {
         self.accept.push_back(socket);
     }
@@ -140,7 +140,7 @@ impl Listener {
         self.accept.pop_front()
     }
 
-    /// It does not wait any more.
+    /// Removes a connection from the accept queue.
     pub(crate) fn take_back(&mut self, socket: SocketId) {
         self.accept.retain(|other| *other != socket);
     }
@@ -150,15 +150,15 @@ impl Listener {
     }
 }
 
-/// How one listens.
+/// Parameters of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listening {
-    /// Connections that may wait to be accepted, and handshakes that may be under way.
+    /// Bound of the accept queue, and of the SYN queue.
     pub backlog: u32,
-    /// `[::]` is IPv6 alone (IPV6_V6ONLY), so that another may listen at 0.0.0.0.
+    /// `[::]` is for IPv6 only (IPV6_V6ONLY), so that another listener may have 0.0.0.0.
     pub v6_only: bool,
-    /// Others may listen at the same place, if they do not mind either (SO_REUSEPORT): each gets its share of
-    /// what comes, by a hash of both ends.
+    /// Other listeners that share as well may have the same place (SO_REUSEPORT): each gets its share of the
+    /// connections, by a hash of both ends.
     pub shares: bool,
 }
 
@@ -168,7 +168,7 @@ pub(crate) struct Listeners {
     entries: Vec<Option<Listener>>,
     generation: u32,
     ports: BTreeMap<u16, Vec<u32>>,
-    /// How many have left.
+    /// Number of listeners that have begun to leave.
     left: u64,
 }
 
@@ -218,13 +218,13 @@ impl Listeners {
         Ok(id)
     }
 
-    /// Who listens there: for that address, or for all; of several one, who is always the same for a `hash`.
+    /// Returns the listener for an address: the most specific one; among several such, always the same for a `hash`.
     pub(crate) fn find(&mut self, local: SocketAddr, hash: u64) -> Option<&mut Listener> {
         let places = self.ports.get(&local.port())?;
         let nearest = || {
             let all = places.iter().filter_map(|&place| {
                 let one = self.entries[place as usize].as_ref()?;
-                // Who leaves takes what comes only while nobody else is there; of several the last, who stays longest.
+                // One that is leaving gets connections only while no other is there; of several the last, which stays longest.
                 let order = (one.leaves.is_none(), one.at.nearness(), one.leaves);
                 one.at.takes(local.ip()).then_some((place, order))
             });
@@ -232,13 +232,12 @@ impl Listeners {
             all.filter(move |&(_, nearness)| Some(nearness) == nearest).map(|(place, _)| place)
         };
         let count = nearest().count();
-        // The table of connections uses the lower half.
         let chosen = (hash >> 32).checked_rem(count as u64)?;
         let place = nearest().nth(usize::try_from(chosen).ok()?)?;
         self.entries[place as usize].as_mut()
     }
 
-    /// Whether anybody listens there. While somebody only leaves, others may have what comes there.
+    /// Returns whether a listener is there. While one is only leaving, others may have what comes there.
     pub(crate) fn is_anybody_at(&self, local: SocketAddr) -> bool {
         let places = self.ports.get(&local.port()).into_iter().flatten();
         places
@@ -251,7 +250,7 @@ impl Listeners {
         entry.filter(|listener| listener.id == id)
     }
 
-    /// Nothing new comes to a listener if somebody else is there.
+    /// Makes a listener leave: it gets new connections only while no other listener is there.
     pub(crate) fn leave(&mut self, id: ListenerId) {
         let left = self.left;
         if let Some(listener) = self.get(id) {
@@ -260,7 +259,7 @@ impl Listeners {
         }
     }
 
-    /// Takes a listener away; gives those that have waited for him.
+    /// Removes a listener; returns its accept queue.
     pub(crate) fn remove(&mut self, id: ListenerId) -> Option<VecDeque<SocketId>> {
         let port = self.get(id)?.port;
         if let Some(places) = self.ports.get_mut(&port) {

@@ -1,33 +1,33 @@
-//! Storage that a connection has while it holds data, and that is warm in the cache when the next
-//! one gets it.
+//! Buffer storage, which a connection has only while it holds data, and which is still warm in the cache
+//! when the next one gets it.
 
 use crate::connection::{List, Reassembly};
 
-/// The smallest storage, as a power of two: 2 KiB, so that one segment fits.
+/// The smallest buffer, as a power of two: 2 KiB, so that one segment fits.
 const SMALLEST: u32 = 11;
-/// Sizes that are kept for later: up to 8 MiB.
+/// Sizes that are kept for reuse: up to 8 MiB.
 const SIZES: usize = 13;
 
-/// Lists of storage by size, last in, first out.
+/// Free lists of storage by size, last in, first out.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    /// One of the smallest, which is not in its list: most that are taken are the one that was given back last.
+    /// One of the smallest buffers, outside its list: most requests are for the one that was returned last.
     spare: Box<[u8]>,
     free: [Vec<Box<[u8]>>; SIZES],
-    /// Bytes in the lists, and how many they may be.
+    /// Bytes in the free lists, and their limit.
     kept_bytes: usize,
     limit_bytes: usize,
     records: Vec<List>,
     #[expect(clippy::vec_box, reason = "a connection has it boxed, as hardly any has one")]
     reassemblies: Vec<Box<Reassembly>>,
-    /// Bytes of all storage, in the lists or out; from where on what is out is much, and too much; and how it is. What is
-    /// taken and given back again and again changes none of it: the spare one does not count for that.
+    /// Bytes of all storage, free or lent; the thresholds of lent bytes for pressure and for the limit; and the current level.
+    /// The spare buffer, which is taken and returned again and again, does not trigger a new look at the level.
     all_bytes: usize,
     bounds: (usize, usize),
     level: Level,
 }
 
-/// How much is out.
+/// How much storage is lent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Level {
     Little,
@@ -35,10 +35,10 @@ enum Level {
     TooMuch,
 }
 
-/// What a buffer may hold in any case: the one that is waited for may be the one that lets others go on (SOCK_MIN_SNDBUF).
+/// Bytes that a buffer may hold in any case, as progress of this one may be what frees others (SOCK_MIN_SNDBUF).
 pub(crate) const LEAST_BYTES: u32 = 4096;
 
-/// Lists of segments in flight that are kept, and how long they may be.
+/// How many lists of records in flight are kept, and how long they may be.
 const KEPT_LISTS: usize = 1024;
 const KEPT_RECORDS: usize = 1024;
 
@@ -57,7 +57,7 @@ impl Pool {
         }
     }
 
-    /// From so many bytes in all on buffers do not grow, and from so many on they take no more than they need.
+    /// Sets the thresholds of lent bytes: at the first buffers stop growing, at the second they take no more than they need.
     pub(crate) fn set_bounds(&mut self, bounds: (usize, usize)) {
         self.bounds = bounds;
         self.look_at_bounds();
@@ -72,24 +72,24 @@ impl Pool {
         };
     }
 
-    /// Bytes of storage that are out.
+    /// Returns the bytes of storage that are lent.
     pub(crate) fn lent_bytes(&self) -> usize {
         self.all_bytes - self.kept_bytes
     }
 
-    /// Whether buffers are to stay as they are (tcp_under_memory_pressure).
+    /// Returns whether buffers are to stay as they are (tcp_under_memory_pressure).
     #[inline]
     pub(crate) fn is_short(&self) -> bool {
         self.level >= Level::Much
     }
 
-    /// Whether there is no more for anybody but what he needs to go on (tcp_out_of_memory).
+    /// Returns whether a buffer gets no more than it needs to make progress (tcp_out_of_memory).
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
         self.level == Level::TooMuch
     }
 
-    /// Storage for at least so many bytes: the next power of two. What is in it is of no meaning.
+    /// Returns storage for at least this many bytes: the next power of two. Its content is unspecified.
     #[inline(always)]
     pub(crate) fn take(&mut self, bytes: usize) -> Box<[u8]> {
         if bytes <= self.spare.len() {
@@ -114,7 +114,7 @@ impl Pool {
         storage
     }
 
-    /// Gives storage back.
+    /// Takes storage back.
     #[inline(always)]
     pub(crate) fn give(&mut self, storage: Box<[u8]>) {
         let fits = self.kept_bytes + storage.len() <= self.limit_bytes;
@@ -145,12 +145,12 @@ impl Pool {
         self.look_at_bounds();
     }
 
-    /// An empty list of segments in flight.
+    /// Returns an empty list for records in flight.
     pub(crate) fn take_records(&mut self) -> List {
         self.records.pop().unwrap_or_default()
     }
 
-    /// Gives a list back that has become empty.
+    /// Takes back a list that has become empty.
     pub(crate) fn give_records(&mut self, list: List) {
         debug_assert!(list.is_empty());
         if (1..=KEPT_RECORDS).contains(&list.capacity()) && self.records.len() < KEPT_LISTS {
@@ -195,7 +195,7 @@ mod tests {
         let level = |pool: &Pool| (pool.lent_bytes() >> 10, pool.is_short(), pool.is_full());
         let (one, other, third) = (pool.take(4096), pool.take(4096), pool.take(8192));
         assert_eq!(level(&pool), (16, true, true));
-        // One finds room in the list, and one does not.
+        // The first fits into the free list, and the second does not.
         pool.give(one);
         assert_eq!(level(&pool), (12, true, false));
         pool.give(third);

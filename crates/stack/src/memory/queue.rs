@@ -1,11 +1,11 @@
 //! A queue of small values. The standard library's takes twice as many steps, as its storage may have any length;
-//! that is nothing, but for what each segment goes through more than once.
+//! that matters only for queues that each segment passes through more than once.
 
-/// First in, first out. Its storage is a power of two long, or nothing at all.
+/// A first-in, first-out queue. The length of its storage is a power of two, or zero.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     slots: Box<[T]>,
-    /// Where the first value is, counted on beyond the end of the storage.
+    /// Index of the first value, not reduced to the length of the storage.
     first: usize,
     len: usize,
 }
@@ -20,13 +20,13 @@ impl<T: Copy> Queue<T> {
         self.len == 0
     }
 
-    /// The first value.
+    /// Returns the first value.
     #[inline(always)]
     pub(crate) fn front(&self) -> Option<T> {
         if self.len == 0 { None } else { self.slots.get(self.index(0)).copied() }
     }
 
-    /// The same, and takes it out.
+    /// Removes and returns the first value.
     #[inline(always)]
     pub(crate) fn pop_front(&mut self) -> Option<T> {
         let value = self.front()?;
@@ -48,7 +48,7 @@ impl<T: Copy> Queue<T> {
         }
     }
 
-    /// Adds all of another, which has none any more.
+    /// Moves all values of another queue to the end of this one.
     pub(crate) fn append(&mut self, other: &mut Self) {
         while let Some(value) = other.pop_front() {
             self.push_back(value);
@@ -60,7 +60,7 @@ impl<T: Copy> Queue<T> {
         self.first.wrapping_add(at) & self.slots.len().wrapping_sub(1)
     }
 
-    /// To twice the storage, filled up with any value.
+    /// Doubles the storage; `value` fills the slots that are not in use.
     #[cold]
     fn grow(&mut self, value: T) {
         let mut slots = vec![value; (self.slots.len() * 2).max(16)];

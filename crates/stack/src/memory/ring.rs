@@ -1,32 +1,32 @@
-//! The bytes of one direction of a connection: a ring that grows, shrinks to nothing when it is
-//! empty, and can be written ahead of its end.
+//! The bytes of one direction of a connection: a ring that grows, gives its storage back when it is
+//! released, and can be written ahead of its end.
 
 use super::Pool;
 
-/// A ring of bytes. Its storage is a power of two long, or nothing at all.
+/// A ring of bytes. The length of its storage is a power of two, or zero.
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
     storage: Box<[u8]>,
-    /// Where the first byte is.
+    /// Index of the first byte.
     start: u32,
-    /// How many bytes there are.
+    /// Number of bytes.
     bytes: u32,
 }
 
 impl Ring {
-    /// How many bytes there are.
+    /// Returns the number of bytes.
     #[inline]
     pub(crate) fn len(&self) -> u32 {
         self.bytes
     }
 
-    /// How many it could hold without growing.
+    /// Returns how many bytes it could hold without growing.
     #[cfg(test)]
     pub(crate) fn capacity(&self) -> usize {
         self.storage.len()
     }
 
-    /// Puts bytes behind the last one.
+    /// Appends bytes.
     #[inline(always)]
     pub(crate) fn push(&mut self, bytes: &[u8], pool: &mut Pool) {
         if self.storage.is_empty() && !bytes.is_empty() {
@@ -41,7 +41,7 @@ impl Ring {
         self.bytes += length(bytes);
     }
 
-    /// Writes bytes `gap` octets behind the last one, where they count only once [`Self::extend`]
+    /// Writes bytes `gap` octets after the last one; they count only once [`Self::extend`]
     /// has been called.
     pub(crate) fn write_ahead(&mut self, gap: u32, bytes: &[u8], pool: &mut Pool) {
         let from = self.bytes + gap;
@@ -54,13 +54,13 @@ impl Ring {
         }
     }
 
-    /// Lets `bytes` octets behind the last one count, which have been written ahead.
+    /// Extends the ring by `bytes` octets that were written ahead.
     pub(crate) fn extend(&mut self, bytes: u32) {
         self.bytes += bytes;
         debug_assert!(self.bytes as usize <= self.storage.len());
     }
 
-    /// The bytes from `offset` on, in the at most two pieces that they lie in.
+    /// Returns `bytes` octets from `offset` on, in the one or two pieces in which they lie.
     #[inline]
     pub(crate) fn slices(&self, offset: u32, bytes: u32) -> (&[u8], &[u8]) {
         debug_assert!(offset + bytes <= self.bytes);
@@ -68,15 +68,15 @@ impl Ring {
         (&self.storage[head.0..head.1], &self.storage[..tail])
     }
 
-    /// All of them, if there are any and they lie in one piece.
+    /// Returns all bytes, if there are any and they lie in one piece.
     #[inline]
     pub(crate) fn piece(&self) -> Option<&[u8]> {
         let from = self.start as usize;
         self.storage.get(from..from + self.bytes as usize).filter(|piece| !piece.is_empty())
     }
 
-    /// Drops the first bytes. The storage of a ring that is empty goes back to the pool, unless
-    /// something is written ahead in it.
+    /// Drops the first bytes. The storage stays, even if the ring becomes empty
+    /// ([`Self::release`]), as something may be written ahead in it.
     pub(crate) fn consume(&mut self, bytes: u32) {
         debug_assert!(bytes <= self.bytes);
         self.bytes -= bytes;
@@ -84,7 +84,7 @@ impl Ring {
         self.start = index((self.start as usize + bytes as usize) & mask);
     }
 
-    /// Gives the storage back. What was in it is gone.
+    /// Gives the storage back to the pool, and drops all bytes.
     #[inline(always)]
     pub(crate) fn release(&mut self, pool: &mut Pool) {
         pool.give(std::mem::take(&mut self.storage));
@@ -92,7 +92,7 @@ impl Ring {
         self.bytes = 0;
     }
 
-    /// The first piece as a range, and how much wraps round to the beginning.
+    /// Returns the first piece as a range, and how many bytes wrap round to the beginning.
     #[inline]
     fn place(&self, offset: u32, bytes: usize) -> ((usize, usize), usize) {
         let capacity = self.storage.len();
@@ -111,7 +111,7 @@ impl Ring {
         }
     }
 
-    /// Grows to hold at least `wanted` bytes. What lies ahead of the end is moved too.
+    /// Grows to hold at least `wanted` bytes. What was written ahead is moved too.
     fn grow(&mut self, wanted: u32, pool: &mut Pool) {
         let capacity = self.storage.len();
         let mut larger = pool.take(wanted as usize);
@@ -129,7 +129,7 @@ fn length(bytes: &[u8]) -> u32 {
     index(bytes.len())
 }
 
-/// Buffers are limited far below 4 GiB (`Config`).
+/// Converts a position: buffers are limited far below 4 GiB (`Config`).
 #[expect(clippy::cast_possible_truncation, reason = "see above")]
 fn index(place: usize) -> u32 {
     place as u32
@@ -173,7 +173,7 @@ mod tests {
                         model.extend(bytes);
                     }
                     Step::Ahead(gap, bytes) => {
-                        // First the far part, then what closes the gap, as segments do.
+                        // First the part beyond the gap, then what closes the gap, as segments do.
                         ring.write_ahead(gap, &bytes, &mut pool);
                         let filler = vec![0xa5; gap as usize];
                         ring.write_ahead(0, &filler, &mut pool);

@@ -1,12 +1,12 @@
-//! Values at places that stay, in chunks: a million connections are never moved to grow by one.
+//! Values at fixed places, in chunks: a million connections are never moved to grow by one.
 
 /// Values in a chunk.
 const CHUNK: usize = 256;
 
-/// Values with a place and a generation: a place that was freed and filled again is another one.
+/// Values with a place and a generation: a place that is freed and used again gets another generation.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
-    /// Each of so many places that to find one in it takes no look at its length.
+    /// Chunks of constant length, so that indexing within one needs no bounds check at run time.
     chunks: Vec<Box<[Entry<T>; CHUNK]>>,
     /// Places that were ever taken.
     places: u32,
@@ -25,17 +25,17 @@ impl<T> Slab<T> {
         Self { chunks: Vec::new(), places: 0, free: Vec::new(), live: 0 }
     }
 
-    /// How many values there are.
+    /// Returns the number of values.
     pub(crate) fn len(&self) -> usize {
         self.live as usize
     }
 
-    /// How many places there are, free ones included.
+    /// Returns the number of places, free ones included.
     pub(crate) fn places(&self) -> usize {
         self.places as usize
     }
 
-    /// Puts a value that is told its place and generation; gives the place.
+    /// Inserts a value, which is made from its place and generation; returns the place.
     pub(crate) fn insert(&mut self, make: impl FnOnce(u32, u32) -> T) -> u32 {
         self.live += 1;
         if let Some(place) = self.free.pop() {
@@ -56,7 +56,7 @@ impl<T> Slab<T> {
         place
     }
 
-    /// Takes the value out of a place.
+    /// Removes the value at a place.
     pub(crate) fn remove(&mut self, place: u32) -> Option<T> {
         let entry = self.entry_mut(place)?;
         let value = entry.value.take()?;
@@ -66,20 +66,20 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// The value at a place, whatever its generation.
+    /// Returns the value at a place, whatever its generation.
     #[inline]
     pub(crate) fn get(&self, place: u32) -> Option<&T> {
         let place = place as usize;
         self.chunks.get(place / CHUNK)?[place % CHUNK].value.as_ref()
     }
 
-    /// The same, to change it. Those who have to take notice of that have a function for it beside this one.
+    /// Returns the value at a place mutably. Callers for which a change has consequences use their own function besides this one.
     #[inline]
     pub(crate) fn get_quietly(&mut self, place: u32) -> Option<&mut T> {
         self.entry_mut(place)?.value.as_mut()
     }
 
-    /// All values, by place.
+    /// Returns an iterator over all values, by place.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         (0..)
             .zip(self.chunks.iter().flat_map(|chunk| chunk.iter()))
@@ -93,7 +93,7 @@ impl<T> Slab<T> {
     }
 }
 
-/// Where nobody is. Never on the stack, for which it is too large; there is always one.
+/// Makes a chunk of free places, on the heap, as it is too large for the stack; it always returns one.
 fn empty_chunk<T>() -> Option<Box<[Entry<T>; CHUNK]>> {
     let entries: Vec<_> = (0..CHUNK).map(|_| Entry { generation: 0, value: None }).collect();
     entries.into_boxed_slice().try_into().ok()

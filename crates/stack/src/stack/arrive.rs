@@ -1,4 +1,4 @@
-//! The way of a frame in, as far as its connection.
+//! Input processing of a frame, up to its connection.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -39,7 +39,7 @@ impl Stack {
         frame: &Received<'_>,
         incoming: &Incoming<'_>,
     ) -> Result<(), Unread> {
-        // A connection is between two: what is for many is nobody's (tcp_v4_rcv, PACKET_HOST; RFC 1122 §4.2.3.10).
+        // A connection has two ends: group and broadcast frames are dropped (tcp_v4_rcv, PACKET_HOST; RFC 1122 §4.2.3.10).
         if incoming.to_many {
             self.shared.counters.not_for_us += 1;
             return Ok(());
@@ -82,7 +82,7 @@ impl Stack {
         Ok(())
     }
 
-    /// Finds a connection, and remembers where it is for the next segment.
+    /// Finds a connection, and remembers its place for the next segment.
     pub(super) fn look_up(&mut self, tuple: &Tuple) -> Option<u32> {
         let place = self.find(tuple)?;
         self.connections.get(place)?.fetch();
@@ -131,8 +131,8 @@ impl Stack {
         }
     }
 
-    /// A SYN for one in TIME-WAIT that can only be a new connection's. Where nobody listens there is no new one, and the old one
-    /// is not over (tcp_v4_rcv, TCP_TW_SYN).
+    /// Handles a SYN that can only begin a new connection in place of one in TIME-WAIT. Without a listener there is no new one,
+    /// and the old one stays (tcp_v4_rcv, TCP_TW_SYN).
     fn restart(
         &mut self,
         now: Instant,
@@ -157,7 +157,7 @@ impl Stack {
         }
     }
 
-    /// No connection has these ends (RFC 9293 §3.10.7.1 and §3.10.7.2).
+    /// Handles a segment for which there is no connection (RFC 9293 §3.10.7.1 and §3.10.7.2).
     fn arrive_nowhere(
         &mut self,
         now: Instant,
@@ -175,18 +175,18 @@ impl Stack {
         };
         if let Some(ack) = segment.ack {
             let full = listener.is_full_for_proven();
-            // What its peer had sent already fits the cookie that the connection was made of: its new owner's, all the same.
+            // Segments in flight to a connection that was given away match the cookie it was made from, but are its new owner's.
             let is_given = self.quiet.has_connection(tuple, now);
             if is_given || !self.accept_cookie(now, tuple, segment, (ack, full), incoming) {
                 self.refuse_segment(now, tuple, segment, incoming);
             }
             return;
         }
-        // A SYN with FIN is an attempt to slip past a filter (RFC 9293 leaves it open; Linux drops it).
+        // A SYN with FIN is an attempt to evade a filter (RFC 9293 leaves it open; Linux drops it).
         if !segment.flags.has(Flags::SYN) || segment.flags.has(Flags::FIN) {
             return;
         }
-        // The kernel's filters keep it away where they are; nobody else checks it.
+        // Where the kernel's filters are in place they keep it away; nothing else checks it.
         if self.interface.shared && Interface::is_martian(tuple.remote_address) {
             return;
         }
@@ -208,8 +208,8 @@ impl Stack {
         }
     }
 
-    /// Too many handshakes are under way: what there is to be remembered goes into the answer. What that says of the
-    /// window does not, and is what the connection will have when it begins with the listener's options.
+    /// Answers a SYN with a cookie, as too many handshakes are under way. The cookie does not encode the announced window,
+    /// which is what the connection will have when it begins with the listener's options.
     fn answer_with_cookie(
         &mut self,
         now: Instant,
@@ -252,12 +252,12 @@ impl Stack {
         self.reply(fields, options, incoming);
     }
 
-    /// Whether a cookie may still be brought back.
+    /// Returns whether a valid cookie may still come back.
     pub(super) fn awaits_cookies(&self, now: Instant) -> bool {
         self.cookie_sent_at.get().is_some_and(|at| now.since(at) < cookie::LONGEST_LIFE)
     }
 
-    /// An ACK out of nowhere: does it bring a cookie back? Whether it was one.
+    /// Checks whether an ACK without a connection returns a cookie, and makes the connection. Returns whether it was one.
     fn accept_cookie(
         &mut self,
         now: Instant,
@@ -266,7 +266,7 @@ impl Stack {
         (ack, full): (SeqNumber, bool),
         incoming: &Incoming<'_>,
     ) -> bool {
-        // Where none is under way there is none to be guessed (tcp_synq_no_recent_overflow).
+        // Where no cookie is outstanding there is none to be guessed (tcp_synq_no_recent_overflow).
         if !self.awaits_cookies(now) || segment.flags.has(Flags::SYN) {
             return false;
         }
@@ -277,7 +277,7 @@ impl Stack {
             return false;
         };
         if full {
-            // Nobody has room for it; what it brings is sent again.
+            // There is no room for the connection; the peer will send its data again.
             counters.listen_drops += 1;
             return true;
         }
@@ -290,7 +290,7 @@ impl Stack {
         true
     }
 
-    /// RFC 9293 §3.10.7.1: a reset that its receiver will believe.
+    /// Answers with a reset that the peer will accept (RFC 9293 §3.10.7.1).
     pub(super) fn reset(&mut self, tuple: &Tuple, segment: &Segment<'_>, incoming: &Incoming<'_>) {
         if segment.flags.has(Flags::RST) {
             return;
@@ -324,7 +324,7 @@ impl Stack {
         self.say(Reply::Tcp { link, source, destination, flow_label, fields, options });
     }
 
-    /// Sends a segment that is no connection's.
+    /// Queues a segment that belongs to no connection.
     pub(super) fn say(&mut self, reply: Reply) {
         if self.interface.replies.push(reply) {
             self.shared.counters.segments_out += 1;
@@ -333,7 +333,7 @@ impl Stack {
         }
     }
 
-    /// Somebody complains about a packet of ours, or of somebody who pretends to be us.
+    /// Handles an ICMP error about a packet from this host's address, which may be spoofed.
     fn arrive_complaint(
         &mut self,
         now: Instant,
@@ -361,21 +361,21 @@ impl Stack {
     }
 }
 
-/// RFC 3168 §6.1.1: both bits in a SYN.
+/// Returns whether a SYN requests ECN (RFC 3168 §6.1.1: both bits are set).
 pub(super) fn asks_for_ecn(syn: &Segment<'_>) -> bool {
     syn.flags.has(Flags::ECE.with(Flags::CWR))
 }
 
-/// What an error says that it is about.
+/// The packet that an ICMP error quotes.
 struct Quoted<'a> {
     source: IpAddr,
     destination: IpAddr,
     protocol: Protocol,
-    /// The transport header, which may be cut off.
+    /// The transport header, which may be cut.
     transport: &'a [u8],
 }
 
-/// Reads a packet that is quoted.
+/// Parses a quoted packet.
 fn quoted(packet: &[u8]) -> Result<Quoted<'_>, Unread> {
     let cut = Unread::CutShort;
     let spoken = |protocol: Option<&u8>| {

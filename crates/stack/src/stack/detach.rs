@@ -1,5 +1,5 @@
-//! Giving a connection away: to the host's kernel, which goes on with it (TCP_REPAIR, tcp(7) does not know
-//! it; Documentation of CRIU and `net/ipv4/tcp.c` do).
+//! Giving a connection away to the host's kernel, which continues it (TCP_REPAIR; it is described not in tcp(7) but
+//! in the documentation of CRIU and in `net/ipv4/tcp.c`).
 
 use std::net::SocketAddr;
 
@@ -12,23 +12,23 @@ use crate::connection::{Cause, Connection, ConnectionError, Fast, State};
 use crate::handle::SocketId;
 use crate::interface::reply::Reply;
 
-/// In which state a connection is given away. Before it is open there is nothing to give, and when both have
-/// ended there is nothing left.
+/// The state in which a connection is given away. Before it is established there is nothing to give, and when both sides
+/// have closed there is nothing left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SnapshotState {
     /// Data may go both ways.
     Established,
-    /// The peer has ended.
+    /// The peer's FIN has come.
     CloseWait,
-    /// This side has; that is not acknowledged, and perhaps not sent.
+    /// This side has closed; its FIN is not acknowledged, and perhaps not sent.
     FinWait1,
-    /// This side has, and the peer knows.
+    /// This side has closed, and its FIN is acknowledged.
     FinWait2,
-    /// Both have, at once; this side's FIN is not acknowledged.
+    /// Both sides have closed at the same time; this side's FIN is not acknowledged.
     Closing,
-    /// Both have, the peer first; this side's FIN is not acknowledged, and perhaps not sent.
+    /// Both sides have closed, the peer first; this side's FIN is not acknowledged, and perhaps not sent.
     LastAck,
-    /// The peer has reset it, which the user has not been told. What had come before can be read.
+    /// The peer has reset it, and the user has not been told. Data received before that can be read.
     Reset,
 }
 
@@ -46,70 +46,70 @@ impl SnapshotState {
         })
     }
 
-    /// Whether the peer's FIN was taken.
+    /// Returns whether the peer's FIN was received.
     #[must_use]
     pub fn peer_has_ended(self) -> bool {
         matches!(self, Self::CloseWait | Self::Closing | Self::LastAck)
     }
 }
 
-/// A connection at the moment in which it was given away: all that somebody else needs to go on with it
-/// but its octets. Sequence numbers are as they are on the wire.
+/// A connection at the moment when it was given away: all that is needed to continue it,
+/// except its octets. Sequence numbers are as on the wire.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// This end.
+    /// Local end.
     pub local: SocketAddr,
-    /// The other end.
+    /// Remote end.
     pub remote: SocketAddr,
     /// Its state.
     pub state: SnapshotState,
-    /// Whether this side's FIN was sent. One that was not follows the last octet.
+    /// Whether this side's FIN was sent. A FIN that was not sent follows the last octet.
     pub fin_sent: bool,
-    /// The user wants no more of what comes (SHUT_RD).
+    /// The user reads no more (SHUT_RD).
     pub reading_shut: bool,
-    /// Number of the first octet that is not acknowledged; behind the last, if all is.
+    /// Sequence number of the first unacknowledged octet, or of the one after the last if all are acknowledged.
     pub send_first: u32,
-    /// Octets that were sent and are not acknowledged.
+    /// Octets that were sent and not acknowledged.
     pub unacknowledged_bytes: u32,
     /// Octets that were not sent.
     pub unsent_bytes: u32,
-    /// Number of the first octet that was not read.
+    /// Sequence number of the first unread octet.
     pub receive_first: u32,
-    /// Octets that have come, are acknowledged, and were not read. Those ahead of their turn are none of
-    /// them: the peer sends them again (RFC 2018 §8 lets a receiver go back on what it has reported).
+    /// Octets that were received in order and acknowledged, but not read. Out-of-order octets are not
+    /// counted: the peer sends them again (RFC 2018 §8 lets a receiver discard what it has reported).
     pub unread_bytes: u32,
-    /// Segment that told the peer's window (SND.WL1).
+    /// Sequence number of the segment that last updated the peer's window (SND.WL1).
     pub window_seq: u32,
-    /// The peer's window, in octets, and the largest it ever had.
+    /// The peer's window, in octets.
     pub send_window_bytes: u32,
-    /// See above.
+    /// The largest window that the peer ever had, in octets.
     pub largest_send_window_bytes: u32,
-    /// What was acknowledged last, and the window that this ACK offered, in octets.
+    /// The last acknowledgment number that was sent.
     pub acknowledged: u32,
-    /// See above.
+    /// The window that this ACK offered, in octets.
     pub receive_window_bytes: u32,
-    /// Largest segment that may be sent, in octets, options counted.
+    /// Largest segment that may be sent, in octets, options included.
     pub segment_bytes: u16,
-    /// Shifts of the peer's windows and of ours, if both scale.
+    /// Window scale shifts of the peer and of this side, if both scale.
     pub window_shifts: Option<(u8, u8)>,
-    /// Both understand SACK.
+    /// Both sides support SACK.
     pub sack: bool,
-    /// The timestamp that a segment of this moment would have, in milliseconds, if both use them.
+    /// The timestamp that a segment sent now would have, in milliseconds, if both sides use timestamps.
     pub timestamp: Option<u32>,
 }
 
 /// A connection that was given away, with its octets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Detached {
-    /// What it was.
+    /// Its state, without the octets.
     pub snapshot: Snapshot,
     bytes: Vec<u8>,
 }
 
 impl Detached {
-    /// Its octets may have been kept apart.
+    /// Puts a connection together again whose octets were kept apart.
     ///
-    /// Nothing if these are not as many as the snapshot says.
+    /// Returns none if their number is not what the snapshot says.
     #[must_use]
     pub fn new(snapshot: Snapshot, bytes: Vec<u8>) -> Option<Self> {
         let counts = [snapshot.unread_bytes, snapshot.unacknowledged_bytes, snapshot.unsent_bytes];
@@ -117,26 +117,26 @@ impl Detached {
         (bytes.len() == count).then_some(Self { snapshot, bytes })
     }
 
-    /// All of its octets: unread, unacknowledged, unsent.
+    /// Returns all octets: unread, unacknowledged, unsent.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// What has come and was not read.
+    /// Returns the octets that were received and not read.
     #[must_use]
     pub fn unread(&self) -> &[u8] {
         &self.bytes[..self.snapshot.unread_bytes as usize]
     }
 
-    /// What was sent and is not acknowledged.
+    /// Returns the octets that were sent and not acknowledged.
     #[must_use]
     pub fn unacknowledged(&self) -> &[u8] {
         let from = self.snapshot.unread_bytes as usize;
         &self.bytes[from..from + self.snapshot.unacknowledged_bytes as usize]
     }
 
-    /// What was not sent.
+    /// Returns the octets that were not sent.
     #[must_use]
     pub fn unsent(&self) -> &[u8] {
         let sent = self.snapshot.unread_bytes + self.snapshot.unacknowledged_bytes;
@@ -145,11 +145,11 @@ impl Detached {
 }
 
 impl Stack {
-    /// Whether [`Stack::detach`] would give this connection away.
+    /// Returns whether [`Stack::detach`] would give this connection away.
     #[must_use]
     pub fn is_detachable(&self, socket: SocketId) -> bool {
         self.connections.get(socket.place).is_some_and(|connection| {
-            // Of Fast Open, a name in an accept queue.
+            // A Fast Open connection that was accepted keeps its listener until its handshake is complete.
             let waits = connection.listener.is_some() && !connection.fast.has(Fast::ACCEPTED);
             connection.id == socket
                 && !connection.is_fast_child()
@@ -158,15 +158,15 @@ impl Stack {
         })
     }
 
-    /// Gives a connection away, and forgets it: nothing more is sent of it, and segments that still come for it
-    /// are not answered for ten seconds, in which somebody else should have begun to get them. Nothing, and
-    /// nothing has changed, if it is not in one of the states that can be given away, or was not accepted.
-    /// One whose user has closed it can be given away as long as there is something left to be done, and one that its peer has
-    /// reset until its user knows. All that has come is
+    /// Gives a connection away, and forgets it: nothing more is sent for it, and segments that still come for it
+    /// are not answered for ten seconds, in which the new owner should have begun to get them. Returns none, and
+    /// changes nothing, if it is not in one of the states that can be given away, or was not accepted.
+    /// One that its user has closed can be given away as long as there is something left to do, and one that its peer has
+    /// reset until the user has been told. All that was received is
     /// acknowledged, by a segment that leaves with the next turn.
     ///
-    /// What is lost: the congestion window and all that was measured of the path; ECN (`TCP_REPAIR` has no word for
-    /// it); which octets the peer has reported by SACK. Options that the user has set are his to set again.
+    /// What is lost: the congestion window and all measurements of the path; ECN (`TCP_REPAIR` cannot express
+    /// it); which octets the peer has reported by SACK. Options that the user has set are for the user to set again.
     pub fn detach(&mut self, now: Instant, socket: SocketId) -> Option<Detached> {
         self.finish_joining();
         if !self.is_detachable(socket) {
@@ -176,7 +176,7 @@ impl Stack {
         let link = self.link_of(socket.place, now);
         let connection = self.connections.get_mut(socket.place)?;
         let cx = self.shared.at(now);
-        // Who goes on knows nothing of one that was held back, and the peer may send no more until it comes (Nagle).
+        // The new owner does not know of an ACK that was held back, and the peer may send no more until it comes (Nagle).
         let speaks = link.filter(|_| state != SnapshotState::Reset);
         let owed = speaks.and_then(|link| Some((link, connection.take_owed_ack(cx)?)));
         let detached = connection.snapshot(now, state);
@@ -198,10 +198,10 @@ impl Connection {
     fn snapshot(&self, now: Instant, state: SnapshotState) -> Detached {
         let (sender, receiver, peer) = (&self.sender, &self.receiver, &self.peer);
         let count = |from: SeqNumber, to: SeqNumber| (to - from).max(0).unsigned_abs();
-        // Numbers of octets: a FIN is none.
+        // Sequence numbers of octets, without that of a FIN.
         let first = if sender.una.after(sender.end) { sender.end } else { sender.una };
         let next = if sender.nxt.after(sender.end) { sender.end } else { sender.nxt };
-        // Nobody will have what a reset left unsent.
+        // Nobody needs what a reset left unsent.
         let end = if state == SnapshotState::Reset { first } else { sender.end };
         let next = if next.after(end) { end } else { next };
         let received = receiver.nxt - u32::from(receiver.is_finished());

@@ -1,4 +1,4 @@
-//! A device that takes packets of another length than before, and paths that do.
+//! Changes of the device's MTU, and of path MTUs.
 
 use uncork_packet::{Capabilities, Instant};
 
@@ -6,15 +6,15 @@ use super::Stack;
 use crate::connection::Path;
 
 impl Stack {
-    /// What the device is known to do.
+    /// Returns the device's capabilities.
     #[must_use]
     pub fn device(&self) -> Capabilities {
         self.interface.device
     }
 
-    /// The device's MTU has changed, and its longest train with it; nothing else of it ever does. Where it is smaller now,
-    /// connections go on in smaller segments at once, and what is in flight goes out again in those; where it is
-    /// larger, those that had all of it before have all of it now, as far as their peers take it.
+    /// Changes the device's MTU and its longest train; none of its other capabilities ever change. Where the MTU is smaller now,
+    /// connections go on in smaller segments at once, and what is in flight is sent again in those; where it is
+    /// larger, connections that were bounded by it before are bounded by the new one, as far as their peers accept it.
     pub fn set_device(&mut self, now: Instant, device: Capabilities) {
         self.finish_joining();
         let before = self.interface.device.mtu;
@@ -28,7 +28,7 @@ impl Stack {
         }
     }
 
-    /// What goes these ways gets through only if it is no longer than this.
+    /// Lowers the path MTU of the selected paths to `mtu`.
     pub(super) fn shrink_paths(&mut self, now: Instant, mtu: u16, which: impl Fn(&Path) -> bool) {
         for place in self.places(|path| path.mtu > mtu && which(path)) {
             if let Some(connection) = self.connections.get_mut(place) {
@@ -39,7 +39,7 @@ impl Stack {
         }
     }
 
-    /// What was bounded by nothing but the device, which had this MTU, is bounded by what it has now (as Linux's
+    /// Raises the path MTU of connections that only the device bounded, at its former MTU `before` (as Linux's
     /// connections follow the route, tcp_current_mss).
     fn widen_paths(&mut self, before: u16) {
         for place in self.places(|path| path.mtu == before) {

@@ -1,4 +1,4 @@
-//! The end of a stack: whether anybody still needs it, and what to do if that takes too long.
+//! Shutting a stack down: whether any peer still needs it, and how to end it if that takes too long.
 
 use uncork_packet::Instant;
 
@@ -6,8 +6,8 @@ use super::Stack;
 use crate::connection::{Connection, State};
 
 impl Stack {
-    /// Whether no peer waits for anything: there is no connection but those that are over, and nothing
-    /// of them is left to be sent. TIME-WAIT counts as over, as all it waits for are old segments.
+    /// Returns whether no peer waits for anything: all connections are over, and none of them has
+    /// anything left to send. TIME-WAIT counts as over, as it only waits for old segments.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         let is_over = |connection: &Connection| {
@@ -19,7 +19,7 @@ impl Stack {
         self.connections.iter().all(|(_, connection)| is_over(connection))
     }
 
-    /// Ends all connections with a reset, those included whose names were given back.
+    /// Ends all connections with a reset, including those that their users have released.
     pub fn abort_all(&mut self, now: Instant) {
         let places: Vec<u32> = self.connections.iter().map(|(place, _)| place).collect();
         for place in places {

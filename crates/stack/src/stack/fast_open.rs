@@ -1,4 +1,4 @@
-//! Fast Open as the user sees it, and where its SYNs meet listeners.
+//! Fast Open as the user sees it, and the handling of its SYNs at listeners.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,23 +13,23 @@ use crate::fast_open::{FastOpen, FastOpenKeys, FastOpenListen, Judgement};
 use crate::handle::{ListenerId, SocketId};
 use crate::stack::ConnectError;
 
-/// How long a connection that was reset before its handshake was over counts as pending: whoever
-/// spoofs addresses with cookies that he has got hold of gets no further than that (RFC 7413 §5.1,
+/// How long a connection that was reset before its handshake was complete counts as pending: this
+/// limits an attacker that spoofs addresses with cookies that it has obtained (RFC 7413 §5.1,
 /// reqsk_fastopen_remove).
 const RESET_COUNTS: Duration = Duration::from_secs(60);
 
-/// How an active open with Fast Open has begun.
+/// How an active open with Fast Open began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FastConnect {
-    /// The SYN waits for the first bytes that are sent, and takes them along: to the user it is as if
-    /// the connection were open.
+    /// The SYN waits for the first bytes that are sent, and carries them: to the user the connection
+    /// seems to be open.
     Deferred(SocketId),
-    /// No cookie is known, and the SYN asks for one: an ordinary handshake is under way.
+    /// No cookie is known, and the SYN requests one: an ordinary handshake is under way.
     Begun(SocketId),
 }
 
 impl FastConnect {
-    /// The connection.
+    /// Returns the connection.
     #[must_use]
     pub fn socket(self) -> SocketId {
         match self {
@@ -39,13 +39,13 @@ impl FastConnect {
 }
 
 impl Stack {
-    /// Begins a connection whose SYN takes data along, if a cookie of the peer is known or none is
-    /// needed (TCP_FASTOPEN_CONNECT; with [`Stack::send`] right behind it MSG_FASTOPEN). The first
+    /// Begins a connection whose SYN carries data, if a cookie of the peer is known or none is
+    /// needed (TCP_FASTOPEN_CONNECT; followed directly by [`Stack::send`] it is MSG_FASTOPEN). The first
     /// [`Stack::send`] takes no more than fits into the SYN. `without_cookie` is
     /// TCP_FASTOPEN_NO_COOKIE.
     ///
-    /// Data in a SYN may come twice to the program on the other side, should the SYN come twice and
-    /// that program be started anew in between (RFC 7413 §2.1).
+    /// Data in a SYN may reach the server program twice, if the SYN is duplicated and that program
+    /// restarts in between (RFC 7413 §2.1).
     ///
     /// # Errors
     ///
@@ -69,53 +69,53 @@ impl Stack {
         Ok(if waits { FastConnect::Deferred(id) } else { FastConnect::Begun(id) })
     }
 
-    /// A SYN that waits for data leaves without (sendto of nothing with MSG_FASTOPEN).
+    /// Sends a SYN that waits for data without any (sendto of nothing with MSG_FASTOPEN).
     pub fn launch(&mut self, now: Instant, socket: SocketId) {
         self.with(now, socket, |connection, _| connection.launch());
     }
 
-    /// Whether its SYN waits for data.
+    /// Returns whether the SYN waits for data.
     #[must_use]
     pub fn is_deferred(&self, socket: SocketId) -> bool {
         self.get(socket).is_some_and(|connection| connection.fast.has(Fast::DEFERRED))
     }
 
-    /// Switches Fast Open, or parts of it, on and off (tcp_fastopen).
+    /// Sets which parts of Fast Open are switched on (tcp_fastopen).
     pub fn set_fast_open(&mut self, switches: FastOpen) {
         self.shared.fast_open.switches = switches;
     }
 
-    /// What of it is switched on.
+    /// Returns the parts of Fast Open that are switched on.
     #[must_use]
     pub fn fast_open(&self) -> FastOpen {
         self.shared.fast_open.switches
     }
 
-    /// Sets the keys of the cookies that are given: a listener's own (TCP_FASTOPEN_KEY), or everybody
-    /// else's (tcp_fastopen_key). Without, they come of the stack's seed.
+    /// Sets the keys of the cookies that are issued: a listener's own (TCP_FASTOPEN_KEY), or those of all
+    /// other listeners (tcp_fastopen_key). The default is derived from the stack's seed.
     pub fn set_fast_open_keys(&mut self, listener: Option<ListenerId>, keys: FastOpenKeys) {
         self.shared.fast_open.set_keys(listener, keys);
     }
 
-    /// The keys in force.
+    /// Returns the keys in use.
     #[must_use]
     pub fn fast_open_keys(&self, listener: Option<ListenerId>) -> FastOpenKeys {
         *self.shared.fast_open.keys(listener)
     }
 
-    /// Forgets the cookies that peers have given (`ip tcp_metrics flush`).
+    /// Forgets the cookies received from peers (`ip tcp_metrics flush`).
     pub fn forget_fast_open_cookies(&mut self) {
         self.shared.fast_open.cache.clear();
     }
 
-    /// Lets a listener take data from SYNs, or not (TCP_FASTOPEN).
+    /// Sets whether, and how, a listener takes data from SYNs (TCP_FASTOPEN).
     pub fn set_listener_fast_open(&mut self, listener: ListenerId, listen: FastOpenListen) {
         if let Some(listener) = self.listeners.get(listener) {
             listener.fast_open.listen = listen;
         }
     }
 
-    /// The same with its keys, if it is to have some of its own.
+    /// Sets a listener's Fast Open settings, and its own keys, if it is to have any.
     pub fn open_fast_at(
         &mut self,
         listener: ListenerId,
@@ -128,7 +128,7 @@ impl Stack {
         }
     }
 
-    /// What to do about a SYN that may be a fast one.
+    /// Decides how to treat a SYN that may use Fast Open.
     pub(super) fn judge_fast_open(
         &mut self,
         now: Instant,
@@ -158,7 +158,7 @@ impl Stack {
         judgement
     }
 
-    /// A SYN was taken: its data too, or a cookie for the next time.
+    /// Completes the handling of an accepted SYN: takes its data, or prepares a cookie for the next time.
     pub(super) fn answer_fast(
         &mut self,
         now: Instant,
@@ -182,8 +182,8 @@ impl Stack {
         self.settle(place);
     }
 
-    /// One that waits to be accepted before its handshake is over waits for that now, like any other: whoever gets it from
-    /// here can do nothing with it before.
+    /// Puts a Fast Open connection that waits to be accepted back into the SYN queue until its handshake is complete, like any
+    /// other: its next owner can do nothing with it before then.
     pub(super) fn slow_down(&mut self, place: u32) {
         let Some(connection) = self.connections.get_mut(place) else { return };
         if !connection.is_fast_child() || connection.fast.has(Fast::ACCEPTED) {
@@ -197,11 +197,11 @@ impl Stack {
         listener.fast_open.handshake_over(None);
         connection.fast.clear(Fast::CHILD);
         connection.user.attached = false;
-        // It could have been accepted before.
+        // No further wait for data (TCP_DEFER_ACCEPT): it could have been accepted already.
         connection.deferral.set(0);
     }
 
-    /// A connection that was its user's before its handshake was over: is that over now?
+    /// Updates a Fast Open connection of a listener if its handshake is now over.
     pub(super) fn settle_fast_child(&mut self, place: u32) {
         let Some(connection) = self.connections.get_mut(place) else { return };
         if connection.state == State::SynReceived {

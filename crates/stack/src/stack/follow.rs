@@ -1,10 +1,10 @@
-//! The host's settings change while the stack lives.
+//! Changes of the host's settings while the stack lives.
 
 use super::Stack;
 
 impl Stack {
-    /// The host's settings may be others now ([`Config::follow`](crate::Config::follow)): for what is looked up when it is
-    /// needed at once, as the kernel does it; for the rest with the next connection.
+    /// Reads the host's settings again ([`Config::follow`](crate::Config::follow)). Settings that are looked up when they are
+    /// needed apply at once, as in the kernel; the others apply to new connections.
     pub fn follow(&mut self, sysctl: &dyn Fn(&str) -> Option<String>) {
         self.shared.config.follow(sysctl);
         self.shared.pool.set_bounds(self.shared.config.memory_bytes);

@@ -1,5 +1,5 @@
-//! Connections that were given up, on addresses that are shared with the host's kernel: most of their peers do not know it.
-//! Until the kernel has their ends again, which it is not told for each by itself, it is the stack that answers.
+//! Connections that this side alone has ended, on addresses shared with the host's kernel: most of their peers do not know it.
+//! Until the kernel has their ends again, of which it is not told one by one, the stack answers for them.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use uncork_packet::Instant;
 
 use crate::demux::Tuple;
 
-/// So long one is remembered: whoever drives the stack gives its ends back in that time.
+/// How long one is remembered: the driver of the stack gives its ends back within that time.
 const STAYS: Duration = Duration::from_secs(10);
 
-/// How many are, the latest.
+/// Most that are remembered, the latest.
 const MOST: usize = 64;
 
-/// Those that are remembered, each until when, by the words of their names.
+/// The connections that are remembered, by the words of their tuples, each with its expiry time.
 #[derive(Debug, Default)]
 pub(crate) struct GivenUp(VecDeque<([u64; 5], Instant)>);
 

@@ -1,9 +1,9 @@
-//! Segments that follow each other in a batch of frames are joined (what Linux calls GRO): the first goes
-//! the way of every segment, the rest have nothing to say but their data. Their ACK is decided once, for
-//! all of them, as Linux decides it for what its GRO has joined.
+//! Joining of consecutive segments in a batch of frames (what Linux calls GRO): the first is processed
+//! like any segment, and the others only contribute their data. The ACK is decided once for all of
+//! them, as Linux decides it for what its GRO has joined.
 //!
-//! Nobody waits for that: whatever else happens, be it another frame, the user, or the question for
-//! the next frame to send, ends the joining first.
+//! Nothing waits for this: any other event, whether it is another frame, a call of the user, or the request
+//! for the next frame to send, finishes the joining first.
 
 use uncork_packet::Instant;
 use uncork_wire::SeqNumber;
@@ -19,19 +19,19 @@ use crate::handle::SocketId;
 /// Most octets that are joined (GRO_LEGACY_MAX_SIZE): an ACK for more would come late.
 const MOST_BYTES: u32 = 65_536;
 
-/// Whether the decision about an ACK may be put off, and whether it was.
+/// Whether the decision about an ACK may be deferred, and whether it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Deferral {
-    /// It may not.
+    /// It may not be deferred.
     #[default]
     Never,
-    /// More may follow.
+    /// It may be deferred, as more segments may follow.
     Allowed,
-    /// It was, for segments of so many octets.
+    /// It was deferred, for segments of this many octets.
     Done(u32),
 }
 
-/// Segments that were joined, and what the next must be like to belong to them.
+/// Segments that were joined, and what the next one must match to be joined, too.
 #[derive(Debug)]
 pub(super) struct Joined {
     id: SocketId,
@@ -40,15 +40,15 @@ pub(super) struct Joined {
     window: u16,
     options: OptionSet,
     ecn: u8,
-    /// Octets of each, and of all.
+    /// Octets of each segment, and of all.
     each: u32,
     bytes: u32,
-    /// The last of them has the PSH flag.
+    /// The last one has the PSH flag.
     pushed: bool,
     at: Instant,
 }
 
-/// Whether something may follow this one that belongs to it.
+/// Returns whether further segments may be joined to this one.
 pub(super) fn may_go_on(segment: &Segment<'_>) -> bool {
     segment.flags == Flags::ACK
         && !segment.data.is_empty()
@@ -58,7 +58,7 @@ pub(super) fn may_go_on(segment: &Segment<'_>) -> bool {
 }
 
 impl Stack {
-    /// The ACK for this segment was put off.
+    /// Begins joining with a segment whose ACK was deferred.
     pub(super) fn begin_joining(
         &mut self,
         now: Instant,
@@ -80,12 +80,12 @@ impl Stack {
         });
     }
 
-    /// Joins a segment to what came right before it. If it does not belong there, that is over.
+    /// Joins a segment to those directly before it. If it does not match, the joining is finished.
     pub(super) fn join(&mut self, now: Instant, tuple: &Tuple, segment: &Segment<'_>) -> bool {
         let Some(joined) = &mut self.joined else { return false };
         let bytes = segment.data_bytes();
         let ends = segment.flags.has(Flags::PSH) || bytes < joined.each;
-        // The same checks as tcp_gro_receive's.
+        // The same checks as in tcp_gro_receive.
         let alike = segment.seq == joined.next
             && Flags(segment.flags.0 & !Flags::PSH.0) == Flags::ACK
             && segment.ack == joined.ack
@@ -117,7 +117,7 @@ impl Stack {
         false
     }
 
-    /// What was joined is acknowledged, or will be.
+    /// Finishes the joining: the joined data is acknowledged, now or by the delayed-ACK timer.
     #[inline]
     pub(super) fn finish_joining(&mut self) {
         if self.joined.is_some() {
@@ -138,7 +138,7 @@ impl Stack {
 }
 
 impl Connection {
-    /// Takes the data of a segment that is like the one before it, and next in order; whether that is so.
+    /// Takes the data of a segment if it matches the one before it and is next in order; returns whether it does.
     fn join(&mut self, cx: &mut Context, segment: &Segment<'_>) -> bool {
         let fits = self.takes_plain_data()
             && !cx.pool.is_full()

@@ -1,4 +1,4 @@
-//! Listening and accepting, as the user sees them.
+//! Listening and accepting: the user's operations.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use crate::handle::{ListenerId, SocketId};
 use crate::listener::{ListenError, Listening, Place};
 
 impl Stack {
-    /// Listens at one address; at all of IPv4 (0.0.0.0); or at all of both versions (`[::]`).
+    /// Listens at one address, at all IPv4 addresses (0.0.0.0), or at all of both versions (`[::]`).
     ///
     /// # Errors
     ///
@@ -20,7 +20,7 @@ impl Stack {
         self.listen_with(local, Listening { backlog, v6_only: false, shares: false })
     }
 
-    /// The same, as [`Listening`] says.
+    /// Listens with the parameters in [`Listening`].
     ///
     /// # Errors
     ///
@@ -40,8 +40,8 @@ impl Stack {
         }
     }
 
-    /// Nothing new comes to a listener if others are at its place; handshakes that are under way are still ended, and can be accepted.
-    /// The end of a handshake is waited for (TCP Fast Open), and so is data still (TCP_DEFER_ACCEPT, [`Stack::open_deferred`]).
+    /// Makes a listener leave: if others have its place it gets no new connections, but completes handshakes, for accepting.
+    /// Fast Open connections wait for their handshake to end; TCP_DEFER_ACCEPT still waits for data ([`Stack::open_deferred`]).
     pub fn leave_listener(&mut self, listener: ListenerId) {
         self.listeners.leave(listener);
         if let Some(listener) = self.listeners.get(listener) {
@@ -50,7 +50,7 @@ impl Stack {
         self.under_way(listener).into_iter().for_each(|place| self.slow_down(place));
     }
 
-    /// Data is waited for no longer (TCP_DEFER_ACCEPT): who has acknowledged can be accepted.
+    /// Ends the wait for data (TCP_DEFER_ACCEPT): peers that have acknowledged the SYN-ACK can be accepted.
     pub fn open_deferred(&mut self, now: Instant, listener: ListenerId) {
         let Some(its) = self.listeners.get(listener) else { return };
         let before = its.options.len();
@@ -67,7 +67,7 @@ impl Stack {
         }
     }
 
-    /// Sets an option of all connections that will come to a listener.
+    /// Sets an option that a listener's future connections begin with.
     pub fn set_listener_option(&mut self, listener: ListenerId, option: SocketOption) {
         if let Some(listener) = self.listeners.get(listener) {
             listener
@@ -76,7 +76,7 @@ impl Stack {
             listener.options.push(option);
         }
         if let SocketOption::DeferAccept(timeouts) = option {
-            // Of those that wait for data Linux asks the listener each time.
+            // For those that wait for data Linux asks the listener each time.
             for place in self.under_way(listener) {
                 if let Some(connection) = self.connections.get_mut(place) {
                     connection.deferral.set(timeouts);
@@ -85,26 +85,26 @@ impl Stack {
         }
     }
 
-    /// Whether somebody may be about to come to this listener: handshakes are under way, or SYN cookies.
+    /// Returns whether a connection may still come to this listener from a handshake, or a SYN cookie, that is under way.
     #[must_use]
     pub fn has_under_way(&self, now: Instant, listener: ListenerId) -> bool {
         self.awaits_cookies(now) || !self.under_way(listener).is_empty()
     }
 
-    /// Whether somebody has come to this listener and was not accepted, be it that his handshake is under way. Who brings a cookie comes
-    /// to whoever listens there then.
+    /// Returns whether this listener has connections that were not accepted, including handshakes. A peer that returns a
+    /// SYN cookie gets to the listener that is there then.
     pub fn has_comers(&mut self, listener: ListenerId) -> bool {
         self.listeners.get(listener).is_some_and(|one| one.handshakes > 0 || one.waiting() > 0)
     }
 
-    /// Connections that have come to a listener and were not accepted.
+    /// Returns the connections of a listener that were not accepted.
     fn under_way(&self, listener: ListenerId) -> Vec<u32> {
         let all = self.connections.iter();
         let its = all.filter(|(_, connection)| connection.listener == Some(listener));
         its.map(|(place, _)| place).collect()
     }
 
-    /// A connection that has come, if there is one.
+    /// Takes the next connection from the accept queue, if there is one.
     pub fn accept(&mut self, listener: ListenerId) -> Option<SocketId> {
         let id = self.listeners.get(listener)?.accept()?;
         let connection = self.connections.get_mut(id.place)?;
@@ -117,13 +117,13 @@ impl Stack {
         Some(id)
     }
 
-    /// Connections that wait to be accepted.
+    /// Returns the length of the accept queue.
     pub fn accept_waiting(&mut self, listener: ListenerId) -> usize {
         self.listeners.get(listener).map_or(0, |listener| listener.waiting())
     }
 
-    /// Listens no more. Connections that have come and were not accepted are reset. Handshakes that are under way are
-    /// forgotten, and reset when they go on, as nobody knows of them (inet_csk_listen_stop).
+    /// Closes a listener. Connections in the accept queue are reset. Handshakes under way are
+    /// forgotten, and reset when they continue, as there is no connection for them (inet_csk_listen_stop).
     pub fn close_listener(&mut self, now: Instant, listener: ListenerId) {
         let waiting = self.listeners.remove(listener).unwrap_or_default();
         self.shared.fast_open.forget_listener(listener);
@@ -139,7 +139,7 @@ impl Stack {
                 }
                 let cx = self.shared.at(now);
                 if connection.receiver.readable_bytes() > 0 {
-                    // Data of a SYN, which was acknowledged (TCP Fast Open).
+                    // Data of a SYN that was acknowledged (TCP Fast Open).
                     connection.abort(cx);
                 } else {
                     connection.forget(cx);

@@ -1,4 +1,4 @@
-//! A stack: connections and listeners over one device, and the order in which things happen.
+//! A stack: connections and listeners over one device, and the order in which they are processed.
 
 mod arrive;
 mod detach;
@@ -45,7 +45,7 @@ use crate::timer::Wheel;
 use crate::udp::table::Sockets;
 use crate::units::MaybeInstant;
 
-/// TCP over one device.
+/// A TCP/IP stack over one device.
 #[derive(Debug)]
 pub struct Stack {
     interface: Interface,
@@ -53,29 +53,29 @@ pub struct Stack {
     listeners: Listeners,
     demux: Demux,
     wheel: Wheel,
-    /// Places of connections that may have something to send, each once, served in turn.
+    /// Places of connections that may have something to send, each once, served round robin.
     ready: Queue<u32>,
-    /// Those that have waited for a completion, in the order in which they may go on. They join the
+    /// Connections that waited for a completion, in the order in which they may go on. They join the
     /// others in one batch, when the next frame is asked for.
     deferred: Queue<u32>,
-    /// How many connections wait for a completion.
+    /// Number of connections that wait for a completion.
     waiting: u32,
-    /// Segments that have come one behind the other.
+    /// Consecutive segments that are being joined.
     joined: Option<join::Joined>,
     udp: Sockets,
-    /// Errors that may be sent.
+    /// Rate limit of ICMP errors.
     allowance: udp::Allowance,
-    /// What was taken over or given away a short while ago.
+    /// Ports and connections that were recently taken over or given away.
     quiet: shared::Quiet,
-    /// Those with news for their user.
+    /// Sockets and listeners with news for their user.
     news: Queue<News>,
-    /// What came and went, where somebody keeps a list of it.
+    /// Connections created and removed, where the driver keeps a list of them.
     changes: VecDeque<Change>,
-    /// What connections are lent.
+    /// The state that is lent to connections.
     shared: Context,
-    /// Ports tried so far, for the next active open (RFC 6056 §3.3.3).
+    /// Number of ports tried so far, for the next active open (RFC 6056 §3.3.3).
     next_port: u32,
-    /// When a SYN was answered with a cookie last.
+    /// When a SYN was last answered with a cookie.
     cookie_sent_at: MaybeInstant,
 }
 
@@ -93,8 +93,8 @@ enum News {
 }
 
 impl Stack {
-    /// A stack without an address, over a device. `seed` must be random: sequence numbers, ports and
-    /// cookies are as hard to guess as it is.
+    /// Makes a stack without an address, over a device. `seed` must be random: sequence numbers, ports and
+    /// cookies are as hard to guess as the seed.
     #[must_use]
     pub fn new(config: Config, device: Capabilities, mac: Mac, seed: [u8; 32]) -> Self {
         let shared = config.shares_addresses;
@@ -140,48 +140,48 @@ impl Stack {
         self.interface.add_address(address);
     }
 
-    /// The addresses are all there and are used from now on: on Ethernet it is reported once which multicast groups those of
-    /// IPv6 are looked for in (RFC 3810), and again when a router asks. Where addresses are shared the kernel does that.
+    /// Starts multicast listening once all addresses are added: on Ethernet the groups of the IPv6 addresses are reported once
+    /// (RFC 3810), and again when a router asks. Where addresses are shared the kernel does that.
     pub fn report_groups(&mut self) {
         self.interface.report_groups(Listening::Begins);
     }
 
-    /// Adds a route, for a stack that has its addresses to itself. Where they are shared the kernel routes.
+    /// Adds a route, for a stack with addresses of its own. Where they are shared the kernel routes.
     pub fn add_route(&mut self, route: Route) {
         self.interface.add_route(route);
     }
 
-    /// What it has counted.
+    /// Returns the counters.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
     }
 
-    /// Bytes of storage behind all send and receive buffers, which is what
+    /// Returns the bytes of storage of all send and receive buffers, which
     /// [`Config::memory_bytes`](crate::Config::memory_bytes) bounds.
     #[must_use]
     pub fn buffered_bytes(&self) -> usize {
         self.shared.pool.lent_bytes()
     }
 
-    /// The requests that have come since this was asked last.
+    /// Returns the requests that have come since the last call.
     pub fn take_requests(&mut self) -> Requests {
         std::mem::take(&mut self.shared.requests)
     }
 
-    /// What it can say of itself in settings.
+    /// Returns the settings.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.shared.config
     }
 
-    /// Connections in any state, TIME-WAIT included.
+    /// Returns the number of connections in any state, TIME-WAIT included.
     #[must_use]
     pub fn connection_count(&self) -> usize {
         self.connections.len()
     }
 
-    /// Takes a frame in. What it leads to is asked for later.
+    /// Processes a received frame. Its results are polled later.
     #[inline]
     pub fn handle_frame(&mut self, now: Instant, frame: &Received<'_>) {
         self.shared.counters.frames_in += 1;
@@ -193,8 +193,8 @@ impl Stack {
         }
     }
 
-    /// Frames have left the device. Who has waited for that is put into the next batch; nothing is
-    /// sent from here.
+    /// Notes that frames have left the device. A connection that waited for that is put into the next batch;
+    /// nothing is sent from here.
     pub fn handle_completion(&mut self, now: Instant, completion: Completion) {
         let _ = now;
         let id = SocketId::from_u64(completion.owner.0);
@@ -210,14 +210,14 @@ impl Stack {
         }
     }
 
-    /// Whether a connection waits for frames to leave the device. If none does, whoever drives the
-    /// stack need not be woken by completions: they may be told with the next frames.
+    /// Returns whether a connection waits for frames to leave the device. If none does, completions
+    /// need not wake the driver of the stack: they may be reported with the next frames.
     #[must_use]
     pub fn awaits_completion(&self) -> bool {
         self.waiting > 0
     }
 
-    /// Does what is due.
+    /// Runs the timers that are due.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.finish_joining();
         while let Some(place) = self.wheel.pop(&mut self.connections, now) {
@@ -233,7 +233,7 @@ impl Stack {
         self.fail_all_unreachable(unreachable, now);
     }
 
-    /// When to call [`Stack::handle_timeout`] next; nothing is due if there is no such time.
+    /// Returns when to call [`Stack::handle_timeout`] next; none if no timer is running.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         match (self.wheel.next(), self.interface.neighbours.next_timeout()) {
@@ -242,7 +242,7 @@ impl Stack {
         }
     }
 
-    /// What the user is to be told next.
+    /// Returns the next event for the user.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.finish_joining();
         while let Some(news) = self.news.pop_front() {
@@ -269,14 +269,14 @@ impl Stack {
         self.interface.neighbours.poll_outside_question().map(Event::Neighbour)
     }
 
-    /// What has come and gone since, oldest first, on addresses that are shared with the kernel
-    /// ([`Config::shares_addresses`]): whoever drives the stack keeps a list of what is the stack's.
+    /// Returns the next connection that was created or removed, oldest first, on addresses that are shared with the
+    /// kernel ([`Config::shares_addresses`]): the driver of the stack keeps a list of the stack's connections.
     pub fn poll_change(&mut self) -> Option<Change> {
         self.changes.pop_front()
     }
 
-    /// Whether [`Stack::poll_event`] may have something to tell. To write a frame can raise a question for a
-    /// neighbour, so that who polls for frames last has to look before he sleeps.
+    /// Returns whether [`Stack::poll_event`] may have an event. Writing a frame can raise a request for a
+    /// neighbour, so that a driver that polls for frames last has to look again before it sleeps.
     #[must_use]
     pub fn has_events(&self) -> bool {
         !self.news.is_empty() || self.interface.neighbours.has_outside_question()

@@ -1,4 +1,4 @@
-//! Where a connection comes into being, and what a SYN makes of it.
+//! Creation of connections, and the handling of a SYN.
 
 use uncork_packet::Instant;
 use uncork_wire::SeqNumber;
@@ -39,7 +39,7 @@ impl Stack {
         tuple.hash(self.shared.secrets.table)
     }
 
-    /// A SYN has come to a listener (RFC 9293 §3.10.7.2).
+    /// Opens a connection for a SYN that has come to a listener (RFC 9293 §3.10.7.2).
     pub(super) fn open_passively(
         &mut self,
         now: Instant,
@@ -61,7 +61,7 @@ impl Stack {
         place
     }
 
-    /// The same, of a cookie that has come back: the connection is open.
+    /// Opens a connection from a SYN cookie that has come back; it is established at once.
     pub(super) fn open_from_cookie(
         &mut self,
         now: Instant,
@@ -93,7 +93,7 @@ impl Stack {
         self.settle(place);
     }
 
-    /// What a SYN-ACK without a connection announces.
+    /// Returns the MSS that a SYN-ACK without a connection announces.
     pub(super) fn announced_segment(&self, tuple: &Tuple) -> u16 {
         let headers = crate::frame::ip_header_bytes(tuple.is_ipv6()) + 20;
         let bytes = u32::from(self.interface.device.mtu).saturating_sub(headers);

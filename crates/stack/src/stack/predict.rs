@@ -1,7 +1,7 @@
-//! The short way in, for the segments that conversations are made of (`connection/arrival/predicted.rs`).
+//! Header prediction, the fast path in, for the segments that conversations are made of (`connection/arrival/predicted.rs`).
 //!
-//! All questions come first and change nothing. If one is answered with no, the frame goes the general way
-//! ([`Stack::arrive`]) from its beginning, so that only that way knows what to do about anything unusual.
+//! All checks come first and change nothing. If one fails, the frame takes the general path
+//! ([`Stack::arrive`]) from its beginning, so that only that path has to handle anything unusual.
 
 use uncork_packet::{Instant, Received, Trust};
 use uncork_wire::plain::{HEADER_BYTES, Plain};
@@ -10,11 +10,11 @@ use uncork_wire::tcp::Flags;
 use super::{News, Stack};
 use crate::demux::Tuple;
 
-/// Of data in which a write ends. What has no PSH has more behind it, and is joined ([`super::join`]).
+/// Flags of a segment that ends a write. One without PSH has more data after it, and is joined ([`super::join`]).
 const DATA: Flags = Flags::ACK.with(Flags::PSH);
 
 impl Stack {
-    /// Takes a frame in, if it is such a segment; whether it was.
+    /// Processes a frame if it is such a segment; returns whether it was.
     #[inline(never)]
     pub(super) fn arrive_predicted(&mut self, now: Instant, frame: &Received<'_>) -> bool {
         if self.joined.is_some() || frame.segment_bytes.is_some() {
@@ -30,7 +30,7 @@ impl Stack {
         if segment.fields.flags != expected || marked {
             return false;
         }
-        // Whose two addresses were good when the connection was opened.
+        // Its addresses need no check, as they were checked when the connection was opened.
         let latest = self.demux.latest_plain(&segment);
         let Some(place) = latest.or_else(|| self.look_up(&Tuple::of_plain(&segment))) else {
             return false;
@@ -52,7 +52,7 @@ impl Stack {
         {
             self.interface.neighbours.confirm(neighbour, now);
         }
-        // As `settle_open` does.
+        // As in `settle_open`.
         let user = &mut connection.user;
         if !user.news.is_empty() && !user.in_news {
             user.in_news = true;

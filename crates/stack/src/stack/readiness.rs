@@ -1,4 +1,4 @@
-//! What holds of a connection at this moment, for whoever waits by looking (poll(2), level-triggered
+//! The current readiness of a connection, for callers that poll (poll(2), level-triggered
 //! epoll(7)). It is asked for every descriptor of a set, so it neither formats nor allocates.
 
 use std::net::SocketAddr;
@@ -12,19 +12,19 @@ use crate::event::Ready;
 use crate::handle::SocketId;
 
 impl Stack {
-    /// What holds now, in the terms of Linux's `tcp_poll`; nothing if there is no such connection:
+    /// Returns the current readiness, with the meaning of Linux's `tcp_poll`; nothing is set if there is no such connection:
     ///
-    /// | | is what poll(2) calls | holds |
+    /// | | in poll(2) | is set if |
     /// |---|---|---|
     /// | [`Ready::READABLE`] | POLLIN | there is something to read, the end, or an error |
     /// | [`Ready::WRITABLE`] | POLLOUT | there is room, or sending would fail at once |
     /// | [`Ready::CONNECTED`] | | the handshake is over, and the connection is not |
-    /// | [`Ready::PEER_CLOSED`] | POLLRDHUP | nothing more can come: the peer or the user has ended that way, or all is over |
-    /// | [`Ready::CLOSED`] | POLLHUP | both ways have ended, or all is over |
-    /// | [`Ready::ERROR`] | POLLERR | it has failed, and nobody was told why yet (SO_ERROR) |
-    /// | [`Ready::DRAINED`] | | the peer has everything, and knows that it was all |
+    /// | [`Ready::PEER_CLOSED`] | POLLRDHUP | nothing more can come: the peer or the user has closed it, or it is over |
+    /// | [`Ready::CLOSED`] | POLLHUP | both directions are closed, or it is over |
+    /// | [`Ready::ERROR`] | POLLERR | it has failed, and the error was not fetched yet (SO_ERROR) |
+    /// | [`Ready::DRAINED`] | | the peer has acknowledged everything, the FIN included |
     ///
-    /// Who is told that he cannot write will get an [`Event`](crate::Event) when he can.
+    /// A user that is told that it cannot write will get an [`Event`](crate::Event) when it can.
     #[must_use]
     pub fn readiness(&mut self, now: Instant, socket: SocketId) -> Ready {
         let Some(connection) = self.connections.get_mut(socket.place) else {
@@ -39,13 +39,13 @@ impl Stack {
         ready
     }
 
-    /// Both ends of a connection, this one first (getsockname(2), getpeername(2)).
+    /// Returns both ends of a connection, the local one first (getsockname(2), getpeername(2)).
     #[must_use]
     pub fn ends(&self, socket: SocketId) -> Option<(SocketAddr, SocketAddr)> {
         self.get(socket).map(|connection| (connection.tuple.local(), connection.tuple.remote()))
     }
 
-    /// Its state (`tcpi_state`).
+    /// Returns the state of a connection (`tcpi_state`).
     #[must_use]
     pub fn state(&self, socket: SocketId) -> Option<State> {
         self.get(socket).map(|connection| connection.state)
@@ -57,7 +57,7 @@ impl Connection {
         let failed = if self.user.error().is_some() { Ready::ERROR } else { Ready::default() };
         let opening = !self.state.is_synchronised() && self.state != State::Closed;
         if opening && !self.is_fast_child() {
-            // Nothing but a first write that is to go with the SYN (tcp_poll, defer_connect).
+            // Nothing but the first write, which goes with the SYN (tcp_poll, defer_connect).
             let deferred = self.fast.has(Fast::DEFERRED);
             return failed | if deferred { Ready::WRITABLE } else { Ready::default() };
         }

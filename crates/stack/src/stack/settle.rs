@@ -1,4 +1,4 @@
-//! After something has happened to a connection: who has to know?
+//! What follows from a change of a connection: timers, queues, events, and its removal.
 
 use uncork_packet::Instant;
 
@@ -9,9 +9,9 @@ use crate::memory::{Queue, Slab};
 use crate::timer::{Entries, Entry};
 
 impl Stack {
-    /// Enters its timers, queues it if it may send, queues its news, and takes it away if it is gone.
+    /// Enters its timers, queues it if it may send, queues its news, and removes it if it is gone.
     pub(super) fn settle(&mut self, place: u32) {
-        // Whoever has done something to it has disturbed it, if that does.
+        // `get_quietly`, as the code that changed it has already called `disturb` if the change calls for that.
         let Some(connection) = self.connections.get_quietly(place) else { return };
         if connection.listener.is_none() && connection.state != State::Closed {
             let early = settle_open(connection, place, &mut self.news, &mut self.ready);
@@ -21,7 +21,7 @@ impl Stack {
         }
     }
 
-    /// The wheel is to come back to it by then.
+    /// Makes the wheel come back to a connection at `early` or before.
     #[inline]
     pub(super) fn enter_timers(&mut self, place: u32, early: Option<Instant>) {
         if let Some(deadline) = early {
@@ -40,7 +40,7 @@ impl Stack {
         self.settle_over(place);
     }
 
-    /// One that is over needs its ends no more, nor its place if its user has given back its name.
+    /// Frees the ends of a connection that is over, and its place if its user has released it.
     fn settle_over(&mut self, place: u32) {
         let Some(connection) = self.connections.get_quietly(place) else { return };
         if connection.is_gone() {
@@ -50,8 +50,8 @@ impl Stack {
         }
     }
 
-    /// The same after a frame has left: it is where it belongs in the queue, and has no news but that less is unsent
-    /// than the user's low water mark says (tcp_check_space, behind what an ACK lets out).
+    /// Settles a connection after a frame has left: its place in the queue is right, and its only news can be that less is
+    /// unsent than the user's low-water mark (tcp_check_space, after what an ACK has let out).
     pub(super) fn settle_sent(&mut self, place: u32) {
         let Some(connection) = self.connections.get_quietly(place) else { return };
         if connection.state == State::Closed {
@@ -65,7 +65,7 @@ impl Stack {
         self.enter_timers(place, early);
     }
 
-    /// A connection that came to a listener: is its handshake over, one way or the other?
+    /// Updates the listener of a connection if its handshake is over, successful or not.
     #[inline(never)]
     fn settle_with_listener(&mut self, place: u32) {
         let Some(connection) = self.connections.get_mut(place) else { return };
@@ -87,7 +87,7 @@ impl Stack {
             connection.listener = None;
             return;
         }
-        // From now on the accept queue has a name for it.
+        // From now on the accept queue refers to it.
         connection.user.attached = true;
         listener.queue(connection.id);
         self.news.push_back(News::Incoming(listener.id));
@@ -106,7 +106,7 @@ impl Stack {
         }
     }
 
-    /// Another connection may have its ends, whoever still has a name for this one (Linux: tcp_done, inet_unhash).
+    /// Frees the ends for another connection, even if a user still refers to this one (Linux: tcp_done, inet_unhash).
     #[cold]
     fn free_ends(&mut self, place: u32) {
         let Some(connection) = self.connections.get_mut(place) else { return };
@@ -120,7 +120,7 @@ impl Stack {
         }
     }
 
-    /// Nobody answers to the addresses that these packets go to.
+    /// Fails the connections and datagrams that wait for unreachable neighbours.
     pub(super) fn fail_all_unreachable(&mut self, places: Vec<u32>, now: Instant) {
         for place in places {
             if place & super::udp::WAITS != 0 {
@@ -131,14 +131,14 @@ impl Stack {
         }
     }
 
-    /// Nobody answers to the address that this connection's packets go to.
+    /// Fails a connection whose neighbour is unreachable.
     fn fail_unreachable(&mut self, place: u32, now: Instant) {
         let Some(connection) = self.connections.get_mut(place) else { return };
         match connection.state {
-            // All that is left of it is a reset, which is lost with whatever else waits for that address
+            // Only its reset is left, which is dropped like anything else that waits for that address
             // (arp_error_report).
             State::Closed => connection.owed.clear(Owed::RESET),
-            // One that is open goes on trying, and its user's patience decides (RFC 1122 §4.2.3.9).
+            // An open one goes on trying, until it times out (RFC 1122 §4.2.3.9).
             state if state.is_synchronised() => {
                 connection.hear_of_no_neighbour(self.shared.at(now));
             }
@@ -151,8 +151,8 @@ impl Stack {
     }
 }
 
-/// Of one that has come to no listener, or was accepted, and is not over. When the wheel is to come back, if that
-/// is before it would.
+/// Settles a connection that is not over and has no listener, or was accepted. Returns when the wheel is to come back, if
+/// that is earlier than it would.
 #[inline]
 pub(super) fn settle_open(
     connection: &mut Connection,
@@ -173,7 +173,7 @@ pub(super) fn settle_open(
 }
 
 impl Slab<Connection> {
-    /// The connection at a place, to do something with that is not of every conversation.
+    /// Returns the connection at a place for a change outside the fast paths: it is no longer steady.
     #[inline]
     pub(crate) fn get_mut(&mut self, place: u32) -> Option<&mut Connection> {
         let connection = self.get_quietly(place)?;
@@ -182,7 +182,7 @@ impl Slab<Connection> {
     }
 }
 
-/// The wheel's entries are the connections' own.
+/// The wheel's entries are kept in the connections.
 impl Entries for Slab<Connection> {
     #[inline]
     fn entry(&mut self, place: u32) -> Option<&mut Entry> {
@@ -191,7 +191,7 @@ impl Entries for Slab<Connection> {
 }
 
 impl Connection {
-    /// The same of one that is steady.
+    /// Does what [`Self::has_output`] does for a steady connection.
     #[inline]
     pub(super) fn has_plain_output(&self) -> bool {
         let has = self.ack.is_demanded() || self.sender.unsent_bytes() > 0;
@@ -199,7 +199,7 @@ impl Connection {
         has
     }
 
-    /// Whether it is worth asking for its next frame.
+    /// Returns whether the connection may have a frame to send.
     #[inline]
     pub(super) fn has_output(&self) -> bool {
         if self.was_steady() { self.has_plain_output() } else { self.has_any_output() }

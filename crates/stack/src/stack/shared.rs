@@ -1,8 +1,8 @@
-//! What is different where the stack shares its addresses with the host's kernel
+//! Operation on addresses that are shared with the host's kernel
 //! ([`Config::shares_addresses`](crate::Config)).
 //!
-//! The kernel goes on with everything that is not the stack's, so that what nobody has is the kernel's to
-//! refuse, and where packets go is in the kernel's tables, which whoever drives the stack asks.
+//! The kernel still handles everything that is not the stack's: it refuses segments of no connection,
+//! and its tables, which the driver of the stack asks, say where packets go.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -18,34 +18,34 @@ use crate::demux::Tuple;
 use crate::interface::Found;
 use crate::interface::arrival::Incoming;
 
-/// So long no segment of a connection that was given away is reset: whoever takes it has to have
-/// taken it by then.
+/// How long no segment of a connection that was given away is reset: its new owner must have
+/// taken it over by then.
 const HANDED_OVER: Duration = Duration::from_secs(10);
 
-/// What is kept of segments for a connection that is just given away, at the most: all else its peer sends again.
+/// Most bytes of segments that are kept for a connection that is being given away: the peer sends the rest again.
 const CAUGHT_BYTES: usize = 64 * 1024;
 
-/// Connections for which that is done at once: an instance may have as many programs that give one away.
+/// Connections for which segments are kept at once: as many programs of an instance may be giving one away.
 const CHANGING_AT_ONCE: usize = 16;
 
-/// Ports and connections whose unknown segments are not answered, each until when.
+/// Ports and connections whose unknown segments are not answered, each with an expiry time.
 #[derive(Debug, Default)]
 pub(super) struct Quiet {
-    /// There are few, and not for long.
+    /// Ports: few, and not for long.
     ports: Vec<(u16, Instant)>,
-    /// As many as a program has when it gives all of them away, by the words of their names.
+    /// Connections by the words of their tuples: as many as a program has when it gives all of them away.
     connections: BTreeMap<[u64; 5], Instant>,
-    /// Their names, in the order in which they were given away.
+    /// Their keys, in the order in which they were given away.
     order: VecDeque<[u64; 5]>,
-    /// Those that were given away last, until their takers have them.
+    /// The last ones that were given away, until their new owners have them.
     changing: VecDeque<Changing>,
 }
 
-/// A connection that changes hands.
+/// A connection that is being handed over.
 #[derive(Debug)]
 struct Changing {
     name: [u64; 5],
-    /// What has come for it since: TCP's headers with what is behind them.
+    /// Segments that have come for it since, from the TCP header on.
     caught: Vec<Vec<u8>>,
 }
 
@@ -57,7 +57,7 @@ impl Quiet {
         }
     }
 
-    /// One that was given away now.
+    /// Adds a connection that was just given away.
     pub(super) fn add_connection(&mut self, tuple: &Tuple, now: Instant) {
         self.forget(now);
         let name = tuple.words();
@@ -71,7 +71,7 @@ impl Quiet {
         }
     }
 
-    /// Keeps a segment if it is for a connection that changes hands, and there is room.
+    /// Keeps a segment if its connection is being handed over and there is room.
     fn catch(&mut self, tuple: &Tuple, segment: &[u8]) {
         if self.changing.is_empty() {
             return;
@@ -90,19 +90,19 @@ impl Quiet {
         at.and_then(|at| self.changing.remove(at)).map_or_else(Vec::new, |one| one.caught)
     }
 
-    /// Whether it is quiet there. What is over is forgotten.
+    /// Returns whether segments of this connection are not answered. Expired entries are removed.
     fn has(&mut self, tuple: &Tuple, now: Instant) -> bool {
         self.has_connection(tuple, now)
             || self.ports.iter().any(|&(port, _)| port == tuple.local_port)
     }
 
-    /// Whether this connection was given away. What is over is forgotten.
+    /// Returns whether this connection was given away. Expired entries are removed.
     pub(super) fn has_connection(&mut self, tuple: &Tuple, now: Instant) -> bool {
         self.forget(now);
         self.connections.get(&tuple.words()).is_some_and(|&until| until > now)
     }
 
-    /// A new one is opened with the ends of one that was given away, if any was.
+    /// Removes a connection, as a new one begins with the same ends.
     pub(super) fn begins_anew(&mut self, tuple: &Tuple) {
         self.connections.remove(&tuple.words());
     }
@@ -121,21 +121,21 @@ impl Quiet {
 }
 
 impl Stack {
-    /// No segment to this port is answered with a reset until then because nobody has its connection. Say
-    /// so before a port that was the kernel's becomes the stack's: the first segments of the kernel's own
-    /// connections may come here before it is known which those are, and a reset would end them. Their
-    /// peers send them again, to where they belong. What opens a connection is taken as ever.
+    /// Suppresses resets for unknown segments to this port until then. To be called before a port of the
+    /// kernel becomes the stack's: the first segments of the kernel's connections may come here before it is
+    /// known which those are, and a reset would end them. Their peers send them again, and they then reach the
+    /// kernel. SYNs are handled as ever.
     pub fn quiet_until(&mut self, port: u16, until: Instant) {
         self.quiet.add_port(port, until);
     }
 
-    /// Segments, each with TCP's header, that have come for a connection that was given away, one of the last, and which its
-    /// taker has not seen: they came after that, and before he got what comes. Nothing is kept from now on.
+    /// Returns the segments, each from the TCP header on, that came for one of the connections given away last, after that and
+    /// before its new owner began to receive. Nothing is kept for it from now on.
     pub fn take_caught(&mut self, local: SocketAddr, remote: SocketAddr) -> Vec<Vec<u8>> {
         self.quiet.take(&Tuple::new(local, remote))
     }
 
-    /// The device has this address from now on.
+    /// Sets the device's hardware address.
     pub fn set_mac(&mut self, mac: Mac) {
         if mac != self.interface.mac {
             self.finish_joining();
@@ -143,9 +143,9 @@ impl Stack {
         }
     }
 
-    /// Answers [`Event::Neighbour`](crate::Event), or tells that the answer has changed. An address that
-    /// nobody has asked for is not remembered; that one cannot be reached fails, as ARP's failure does,
-    /// those connections to it that are not open yet.
+    /// Answers [`Event::Neighbour`](crate::Event), or updates the answer. It is ignored for an address that
+    /// was not asked for. If the address is unreachable, connections to it that are not open yet fail, as
+    /// after an ARP failure.
     pub fn set_neighbour(&mut self, now: Instant, remote: IpAddr, found: Found) {
         self.finish_joining();
         let Some((id, waiting)) = self.interface.neighbours.tell(remote, found, now) else {
@@ -163,7 +163,7 @@ impl Stack {
         }
     }
 
-    /// Asks for the way of a connection that is about to be opened, so that the question is there before its
+    /// Requests the route of a connection that is about to be opened, so that the request is there before its
     /// first frame is asked for.
     pub(super) fn ask_the_way(&mut self, now: Instant, place: u32) {
         if self.interface.shared
@@ -173,7 +173,7 @@ impl Stack {
         }
     }
 
-    /// The answer to a SYN goes back the way that it came, until it is known where it should go.
+    /// Sends the answer to a SYN back the way that it came, until the route is known.
     pub(super) fn assume_way_back(&mut self, now: Instant, incoming: &Incoming<'_>) {
         if !self.interface.shared || self.interface.device.medium != Medium::Ethernet {
             return;
@@ -184,10 +184,10 @@ impl Stack {
         }
     }
 
-    /// A segment has come that belongs to no connection. On an address of its own the stack resets it. On one
-    /// that it shares only a port where it listens is the stack's alone: on any other the kernel may have
-    /// connections, those of a port that the stack connects from included; but not the very one that was given up, unless
-    /// a new one begins.
+    /// Handles a segment that belongs to no connection. On an address of its own the stack resets it. On a shared
+    /// address only a port where the stack listens is the stack's alone: on any other, including one that the stack connects
+    /// from, the kernel may have connections; but it does not have one that the stack gave up, unless a SYN begins a new
+    /// one.
     pub(super) fn refuse_segment(
         &mut self,
         now: Instant,
@@ -222,7 +222,7 @@ mod tests {
         assert!(quiet.has(&one, at(499)) && !quiet.has(&other, at(0)) && !quiet.has(&one, at(500)));
         quiet.add_connection(&other, at(900));
         assert!(quiet.has(&other, at(10_899)) && !quiet.has(&one, at(900)));
-        // Opened anew with the same ends and given away again.
+        // Opened again with the same ends and given away again.
         quiet.add_connection(&one, at(1_000));
         quiet.add_connection(&other, at(5_000));
         assert!(quiet.has(&one, at(10_999)) && !quiet.has(&one, at(11_000)));

@@ -1,4 +1,4 @@
-//! What the user can do (RFC 9293 §3.9.1, in the terms of BSD sockets).
+//! The user's operations (RFC 9293 §3.9.1, in the terms of BSD sockets).
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,19 +14,19 @@ use crate::context::Context;
 use crate::demux::Tuple;
 use crate::handle::SocketId;
 
-/// Why a connection could not be begun.
+/// Why a connection could not be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
     /// No address of this stack can reach the peer.
     #[error("there is no route to the peer")]
     NoRoute,
-    /// The local address is none of the stack's.
+    /// The local address is not one of the stack's.
     #[error("the local address is not one of this stack")]
     NotOurs,
     /// Another connection has these ends, or every port is taken.
     #[error("the local port is taken, or all of them are")]
     AddressInUse,
-    /// The kernel gives out the ports of an address that it shares with the stack.
+    /// The kernel assigns the ports of an address that it shares with the stack.
     #[error("on an address that is shared with the kernel the local port is to be named")]
     NoPort,
     /// The stack has Fast Open switched off for clients.
@@ -34,10 +34,10 @@ pub enum ConnectError {
     NoFastOpen,
 }
 
-/// Which direction to end.
+/// The direction to shut down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shutdown {
-    /// Nothing more is read; what still comes is acknowledged and kept, as in Linux.
+    /// Nothing more is read; what still arrives is acknowledged and kept, as in Linux.
     Read,
     /// Nothing more is sent.
     Write,
@@ -46,10 +46,10 @@ pub enum Shutdown {
 }
 
 impl Stack {
-    /// Begins a connection; [`crate::Ready::CONNECTED`] or an error says how that went. A `local` port
-    /// of 0, or no `local` at all, leaves the choice to the stack, but for an address that is shared with the
-    /// kernel, whose other programs choose from the same ports: there it is to be one that the kernel has
-    /// reserved, and the address the one that its route says.
+    /// Begins a connection; [`crate::Ready::CONNECTED`] or an error reports the result. With a `local` port
+    /// of 0, or no `local` at all, the stack chooses one, except on an address that is shared with the
+    /// kernel, whose other programs choose from the same ports: there the port must be one that the kernel has
+    /// reserved, and the address the one that its route selects.
     ///
     /// # Errors
     ///
@@ -68,7 +68,7 @@ impl Stack {
         Ok(id)
     }
 
-    /// A connection of a user's, not yet opened.
+    /// Makes a connection for a user, without opening it.
     pub(super) fn begin(
         &mut self,
         now: Instant,
@@ -103,7 +103,7 @@ impl Stack {
         Ok(place)
     }
 
-    /// A free port, begun at a place that only this destination has (RFC 6056 §3.3.3, algorithm 3).
+    /// Chooses a free port, starting at an offset that depends on the destination (RFC 6056 §3.3.3, algorithm 3).
     fn choose_port(&mut self, address: std::net::IpAddr, remote: SocketAddr) -> Option<Tuple> {
         let (first, last) = self.shared.config.ports;
         let count = u32::from(last.saturating_sub(first)) + 1;
@@ -122,7 +122,7 @@ impl Stack {
         None
     }
 
-    /// Gives bytes to be sent; how many were taken. With `more`, what does not fill a segment waits for
+    /// Queues bytes to be sent; returns how many were taken. With `more`, what does not fill a segment waits for
     /// the rest, for at most 200 ms (MSG_MORE).
     ///
     /// # Errors
@@ -156,8 +156,8 @@ impl Stack {
             .unwrap_or(Err(SendError::NoSocket))
     }
 
-    /// Whether a connection that goes on takes nothing now; it says so when it does again. Nothing follows from that: whoever
-    /// waits would go on finding something to be done.
+    /// Returns whether a live connection has no room for more bytes; it then reports when it has. It is not settled for this:
+    /// a caller that waits for room would find output pending each time.
     fn has_no_room(&mut self, now: Instant, socket: SocketId) -> bool {
         self.finish_joining();
         let connection = self.connections.get_quietly(socket.place);
@@ -165,19 +165,19 @@ impl Stack {
         let Some(connection) = connection.filter(open) else { return false };
         let has_none = connection.has_no_room(self.shared.at(now));
         if has_none {
-            // Who waits for room is told of it, which is out of the ordinary.
+            // An event has to be sent when there is room, which the fast paths do not handle.
             connection.disturb();
             connection.user.wants_room = true;
         }
         has_none
     }
 
-    /// The same for who was told before how much would be taken ([`Stack::sendable_bytes`]) and has given no more since:
-    /// all of it is, though the buffer may have been made smaller meanwhile.
+    /// Queues bytes for a caller that was told how many would be taken ([`Stack::sendable_bytes`]) and has queued no more since:
+    /// all are taken, even if the buffer was made smaller meanwhile.
     ///
     /// # Errors
     ///
-    /// [`SendError`], but for the buffer's being full.
+    /// [`SendError`], except that the buffer is full.
     pub fn send_promised(
         &mut self,
         now: Instant,
@@ -189,7 +189,7 @@ impl Stack {
             .unwrap_or(Err(SendError::NoSocket))
     }
 
-    /// Receives bytes into `into`; zero when the peer has sent its last.
+    /// Receives bytes into `into`; returns zero after the peer's FIN.
     ///
     /// # Errors
     ///
@@ -215,7 +215,7 @@ impl Stack {
             .unwrap_or(Err(RecvError::NoSocket))
     }
 
-    /// The same, and leaves them to be received again (MSG_PEEK).
+    /// Receives bytes and leaves them in the buffer (MSG_PEEK).
     ///
     /// # Errors
     ///
@@ -230,7 +230,7 @@ impl Stack {
             .unwrap_or(Err(RecvError::NoSocket))
     }
 
-    /// Ends one direction or both.
+    /// Shuts down one direction or both.
     pub fn shutdown(&mut self, now: Instant, socket: SocketId, how: Shutdown) {
         self.with(now, socket, |connection, cx| {
             if connection.is_connecting() {
@@ -245,37 +245,37 @@ impl Stack {
         });
     }
 
-    /// Whether [`Stack::close`] would reset the connection, and drop what has not been sent: something that has come
-    /// was not read, or its user does not want to linger.
+    /// Returns whether [`Stack::close`] would reset the connection and drop unsent data: received data was not
+    /// read, or its user does not want to linger.
     #[must_use]
     pub fn close_resets(&self, socket: SocketId) -> bool {
         self.get(socket).is_some_and(Connection::close_resets)
     }
 
-    /// Gives the name back. What was to be sent is sent; what has come and was not read makes it a reset.
+    /// Closes and releases a connection. Queued data is still sent; unread received data turns the close into a reset.
     pub fn close(&mut self, now: Instant, socket: SocketId) {
         self.with(now, socket, |connection, cx| connection.close(cx));
     }
 
-    /// For who waits when he closes (SO_LINGER): the end is on its way, and the name stays until
+    /// Begins a close that the user waits for (SO_LINGER): the FIN is queued, and the connection is kept until
     /// [`Stack::close`], which is to follow on [`crate::Ready::DRAINED`], on [`crate::Ready::CLOSED`], or
-    /// when this time has passed. With none, at once.
+    /// after the returned time. If that is none, at once.
     pub fn begin_close(&mut self, now: Instant, socket: SocketId) -> Option<Duration> {
         self.with(now, socket, |connection, cx| connection.begin_close(cx)).flatten()
     }
 
-    /// Ends it with a reset. The name stays until it is closed.
+    /// Resets a connection. It is kept until it is closed.
     pub fn abort(&mut self, now: Instant, socket: SocketId) {
         self.with(now, socket, |connection, cx| connection.abort(cx));
     }
 
-    /// The user does several things with a connection, of which only the sum should show: until
-    /// [`Stack::release`] nothing of it leaves, and what would have is remembered.
+    /// Holds back the output of a connection while the user changes several things of which only the sum should show.
+    /// Until [`Stack::release`] nothing of it leaves; it is remembered whether anything would have.
     pub fn hold(&mut self, now: Instant, socket: SocketId) {
         self.with(now, socket, |connection, _| connection.user.held = true);
     }
 
-    /// See [`Stack::hold`].
+    /// Ends [`Stack::hold`].
     pub fn release(&mut self, now: Instant, socket: SocketId) {
         self.with(now, socket, |connection, _| {
             connection.user.held = false;
@@ -283,13 +283,13 @@ impl Stack {
         });
     }
 
-    /// Whether something of a held connection was to leave meanwhile.
+    /// Returns whether output of a held connection was held back.
     #[must_use]
     pub fn is_held_back(&self, socket: SocketId) -> bool {
         self.get(socket).is_some_and(|connection| connection.user.held_back)
     }
 
-    /// Sets an option; whether there is such a connection and it still takes any.
+    /// Sets an option; returns whether there is such a connection and it still takes options.
     pub fn set_option(&mut self, now: Instant, socket: SocketId, option: SocketOption) -> bool {
         self.with(now, socket, |connection, cx| {
             let takes = connection.takes_options();
@@ -301,7 +301,7 @@ impl Stack {
         .unwrap_or(false)
     }
 
-    /// Why it has failed, told once (SO_ERROR).
+    /// Returns the error of a failed connection, once (SO_ERROR).
     pub fn take_error(&mut self, socket: SocketId) -> Option<ConnectionError> {
         self.connections
             .get_mut(socket.place)
@@ -309,7 +309,7 @@ impl Stack {
             .and_then(|connection| connection.user.take_error())
     }
 
-    /// Puts an error back that was taken by who could not tell it.
+    /// Puts back an error that was taken but could not be reported.
     pub fn put_back_error(&mut self, socket: SocketId, error: ConnectionError) {
         let connection = self.connections.get_mut(socket.place);
         if let Some(connection) = connection.filter(|connection| connection.id == socket) {
@@ -317,14 +317,14 @@ impl Stack {
         }
     }
 
-    /// Whether it has failed, and nobody was told why yet (POLLERR).
+    /// Returns whether the connection has failed, and the error was not fetched yet (POLLERR).
     #[must_use]
     pub fn has_error(&self, socket: SocketId) -> bool {
         self.get(socket).is_some_and(|connection| connection.user.error().is_some())
     }
 
-    /// The latest octet given ends a record: no segment has octets of both sides of it, and what is
-    /// before does not wait for what comes after (MSG_EOR).
+    /// Ends a record at the last queued octet: no segment contains octets from both sides of it, and what is
+    /// before it does not wait for what comes after (MSG_EOR).
     pub fn end_record(&mut self, socket: SocketId) {
         if let Some(connection) = self.connections.get_mut(socket.place)
             && connection.id == socket
@@ -333,8 +333,8 @@ impl Stack {
         }
     }
 
-    /// What was given is a whole message: it leaves whether or not a small segment before it was acknowledged (Nagle's
-    /// algorithm). A cork stays.
+    /// Marks the queued data as a whole message: it leaves even if an earlier small segment is not acknowledged (Nagle's
+    /// algorithm). A cork still holds it.
     pub fn complete(&mut self, now: Instant, socket: SocketId) {
         let connection = self.connections.get_quietly(socket.place);
         let Some(connection) = connection.filter(|connection| connection.id == socket) else {
@@ -345,13 +345,13 @@ impl Stack {
             return;
         }
         sender.complete();
-        // What does not wait for that leaves in any case.
+        // Data that Nagle's algorithm does not hold leaves in any case.
         if sender.is_small_out() {
             self.with(now, socket, |_, _| ());
         }
     }
 
-    /// Everything about a connection (TCP_INFO).
+    /// Returns all information about a connection (TCP_INFO).
     #[must_use]
     pub fn info(&mut self, now: Instant, socket: SocketId) -> Option<Info> {
         self.finish_joining();
@@ -360,24 +360,24 @@ impl Stack {
         (connection.id == socket).then(|| connection.info(cx))
     }
 
-    /// All connections.
+    /// Returns an iterator over all connections.
     pub fn sockets(&self) -> impl Iterator<Item = SocketId> {
         self.connections.iter().map(|(_, connection)| connection.id)
     }
 
-    /// Octets that can be read at once (FIONREAD).
+    /// Returns the octets that can be read at once (FIONREAD).
     #[must_use]
     pub fn readable_bytes(&self, socket: SocketId) -> u32 {
         self.get(socket).map_or(0, |connection| connection.receiver.readable_bytes())
     }
 
-    /// Whether receiving would not have to wait: there are octets, the end, or an error.
+    /// Returns whether receiving would not block: there is data, the end of the stream, or an error.
     #[must_use]
     pub fn is_readable(&self, socket: SocketId) -> bool {
         self.get(socket).is_none_or(Connection::is_readable)
     }
 
-    /// Octets that [`Stack::send`] would take now.
+    /// Returns the octets that [`Stack::send`] would take now.
     #[must_use]
     pub fn sendable_bytes(&mut self, now: Instant, socket: SocketId) -> u32 {
         let Some(connection) = self.connections.get(socket.place) else { return 0 };
@@ -386,7 +386,7 @@ impl Stack {
         if takes { connection.send_room(cx) } else { 0 }
     }
 
-    /// Whether sending would not have to wait.
+    /// Returns whether sending would not block.
     #[must_use]
     pub fn is_writable(&mut self, now: Instant, socket: SocketId) -> bool {
         let Some(connection) = self.connections.get(socket.place) else { return true };
@@ -394,7 +394,7 @@ impl Stack {
         connection.id != socket || !connection.state.may_send() || connection.is_writable(cx)
     }
 
-    /// The short way of what is given to be sent in a conversation; whether it could be taken.
+    /// Takes the fast path for queueing data in a conversation; returns whether it could.
     #[inline(always)]
     fn send_plain(&mut self, now: Instant, socket: SocketId, bytes: &[u8]) -> bool {
         let Some((connection, cx)) = self.talking(now, socket) else { return false };
@@ -406,7 +406,7 @@ impl Stack {
         said
     }
 
-    /// The same of what is received.
+    /// Takes the fast path for receiving, if it can.
     #[inline(always)]
     fn recv_plain(
         &mut self,
@@ -446,7 +446,7 @@ impl Stack {
         self.connections.get(socket.place).filter(|connection| connection.id == socket)
     }
 
-    /// Does something with a connection that its user has a name for, and what follows from it.
+    /// Applies an operation to a connection that its user has not released, and settles the connection.
     pub(super) fn with<T>(
         &mut self,
         now: Instant,

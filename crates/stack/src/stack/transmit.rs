@@ -1,4 +1,4 @@
-//! The next frame: answers first, then those that have waited for the device, then the others in turn.
+//! Output of the next frame: replies first, then connections that waited for the device, then the others in turn.
 
 use uncork_packet::{Instant, Medium, Transmit};
 use uncork_wire::ethernet::{self, EtherType};
@@ -8,10 +8,10 @@ use crate::connection::Blocked;
 use crate::frame::Link;
 
 impl Stack {
-    /// Writes the next frame into `slot` and says what it is, or that there is none.
+    /// Writes the next frame into `slot` and describes it; none if there is nothing to send.
     ///
-    /// The slot must have room for a packet of the device's MTU and what stands in front of it; a
-    /// longer one, up to the device's longest train, is made use of.
+    /// The slot must have room for a packet of the device's MTU and its link-layer header; a
+    /// longer slot, up to the device's longest train, is made use of.
     #[inline]
     pub fn poll_transmit(&mut self, now: Instant, slot: &mut [u8]) -> Option<Transmit> {
         self.finish_joining();
@@ -23,14 +23,14 @@ impl Stack {
         if self.is_silent() { None } else { self.transmit_next(now, slot) }
     }
 
-    /// Whether somebody may have something to send. If nobody has, no slot need be found for it.
+    /// Returns whether there may be something to send. If not, no slot is needed.
     #[must_use]
     #[inline]
     pub fn has_output(&self) -> bool {
         self.joined.is_some() || !self.is_silent()
     }
 
-    /// Apart from the question whether there is anything, which is asked in every turn.
+    /// Kept apart from the check whether there is anything to send, which runs in every turn.
     #[inline(never)]
     fn transmit_next(&mut self, now: Instant, slot: &mut [u8]) -> Option<Transmit> {
         let mut transmit = self.transmit_other(now, slot);
@@ -38,14 +38,14 @@ impl Stack {
             transmit = self.transmit_data(now, slot);
         }
         if transmit.is_none() {
-            // They may have asked for a neighbour.
+            // The connections may have requested a neighbour.
             transmit = self.interface.transmit(slot);
         }
         self.shared.counters.frames_out += u64::from(transmit.is_some());
         transmit
     }
 
-    /// Whether nobody has anything to send.
+    /// Returns whether there is nothing to send.
     fn is_silent(&self) -> bool {
         self.ready.is_empty() && self.deferred.is_empty() && self.is_silent_but_for_tcp()
     }
@@ -54,8 +54,8 @@ impl Stack {
         self.udp.ready.is_empty() && self.interface.is_silent()
     }
 
-    /// The short way out, for the segments that conversations are made of (`connection/send/plain.rs`). As with the
-    /// one in ([`Stack::arrive_predicted`]) all questions come first and change nothing.
+    /// Takes the fast path out, for the segments that conversations are made of (`connection/send/plain.rs`). As in
+    /// [`Stack::arrive_predicted`] all checks come first and change nothing.
     #[inline(never)]
     fn transmit_plain(&mut self, now: Instant, slot: &mut [u8]) -> Option<Transmit> {
         if !self.deferred.is_empty() || !self.is_silent_but_for_tcp() {
@@ -113,9 +113,9 @@ impl Stack {
             let outcome = connection.transmit(cx, link_bytes, slot);
             match outcome {
                 Ok(transmit) => {
-                    // Who is asked answers, in most conversations: what comes next belongs there.
+                    // In most conversations the peer answers: the next segment will be for this connection.
                     self.demux.remember(&connection.tuple, place);
-                    // Everybody gets a frame before anybody gets a second one.
+                    // Round robin: every connection gets a frame before any gets a second one.
                     self.ready.pop_front();
                     if connection.has_output() {
                         self.ready.push_back(place);
@@ -141,7 +141,7 @@ impl Stack {
         None
     }
 
-    /// The one at the front has nothing to send for now.
+    /// Removes the connection at the front of the queue, which has nothing to send for now.
     fn leave_queue(&mut self) {
         if let Some(connection) =
             self.ready.pop_front().and_then(|place| self.connections.get_quietly(place))
@@ -151,8 +151,8 @@ impl Stack {
         }
     }
 
-    /// Writes what stands in front of the packets of a connection, and gives its length. If that is not
-    /// known yet, the connection waits for the answer.
+    /// Writes the link-layer header of a connection's packets, and returns its length. If the neighbour is
+    /// not known yet, the connection waits for it.
     fn begin_frame(&mut self, place: u32, now: Instant, slot: &mut [u8]) -> Option<usize> {
         let link = self.link_of(place, now)?;
         if link == Link::Bare {
@@ -162,7 +162,7 @@ impl Stack {
         Some(link.emit(slot, if ipv6 { EtherType::IPV6 } else { EtherType::IPV4 }))
     }
 
-    /// What that is.
+    /// Returns the link-layer header for a connection's packets.
     pub(super) fn link_of(&mut self, place: u32, now: Instant) -> Option<Link> {
         let interface = &mut self.interface;
         if interface.device.medium == Medium::Ip {
@@ -179,7 +179,7 @@ impl Stack {
         Some(Link::Ethernet { source: interface.mac, destination })
     }
 
-    /// A neighbour was found: who has waited for him goes on.
+    /// Lets the connections go on that waited for a neighbour.
     pub(super) fn resume(&mut self, places: Vec<u32>) {
         for place in places {
             if place & super::udp::WAITS != 0 {

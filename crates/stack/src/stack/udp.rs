@@ -1,4 +1,4 @@
-//! UDP as the user sees it, and the way of datagrams in and out.
+//! UDP sockets as the user sees them, and input and output of datagrams.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -15,19 +15,19 @@ use crate::interface::reply::Reply;
 use crate::udp::emit::{emit, most_bytes};
 use crate::udp::{Datagram, UdpError, UdpId, UdpReceived};
 
-/// Marks the place of a UDP socket among those who wait for a neighbour.
+/// Marks the place of a UDP socket among the waiters for a neighbour.
 pub(super) const WAITS: u32 = 1 << 31;
 
-/// Errors that are sent a second, and at once (icmp_msgs_per_sec, icmp_msgs_burst; RFC 4443 §2.4 f
-/// wants a limit, and who scans ports gets no more than that).
+/// ICMP errors per second, and in a burst (icmp_msgs_per_sec, icmp_msgs_burst; RFC 4443 §2.4 f
+/// requires a limit, and a port scanner gets no more than that).
 const ERRORS_A_SECOND: u32 = 1000;
 const ERRORS_AT_ONCE: u32 = 50;
 
-/// Octets of a packet that an error quotes: what is promised to arrive (RFC 1812 §4.3.2.3, RFC 4443
+/// Octets of a packet that an error quotes: as many as always reach the sender (RFC 1812 §4.3.2.3, RFC 4443
 /// §3.1), less the headers in front.
 const QUOTED_BYTES: (usize, usize) = (576 - 28, 1280 - 48);
 
-/// What of the limit on errors is left.
+/// Token bucket for ICMP errors.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Allowance {
     left: u32,
@@ -56,8 +56,8 @@ impl Allowance {
 }
 
 impl Stack {
-    /// A UDP socket at this address and port: at all addresses if it is unspecified, at a free port if
-    /// that is 0.
+    /// Makes a UDP socket at this address and port: at all addresses if the address is unspecified, at a
+    /// free port if the port is 0.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl Stack {
         let (first, last) = self.shared.config.ports;
         let count = u32::from(last.saturating_sub(first)) + 1;
         for _ in 0..count {
-            // RFC 6056 §3.3.1: not to be guessed from the last one.
+            // RFC 6056 §3.3.1: must not be predictable from the last one.
             let turn = self.next_port;
             self.next_port = turn.wrapping_add(1);
             let at = self.shared.secrets.udp_port(turn) % count;
@@ -85,8 +85,8 @@ impl Stack {
         Err(UdpError::AddressInUse)
     }
 
-    /// Speaks with this peer only from now on, and hears if nobody is there (RFC 1122 §4.1.3.3); or with
-    /// everybody again.
+    /// Connects a socket to a peer, so that it exchanges datagrams only with that one, and learns of port unreachable
+    /// errors (RFC 1122 §4.1.3.3); or disconnects it.
     ///
     /// # Errors
     ///
@@ -107,7 +107,7 @@ impl Stack {
         Ok(())
     }
 
-    /// Both ends of a socket.
+    /// Returns both ends of a socket.
     ///
     /// # Errors
     ///
@@ -119,7 +119,7 @@ impl Stack {
         self.udp.get(socket).map(|socket| (socket.local, socket.remote))
     }
 
-    /// Which of our addresses a socket speaks to a peer from.
+    /// Returns the source address of a socket's datagrams to a peer.
     fn udp_source(&mut self, socket: UdpId, peer: IpAddr) -> Result<IpAddr, UdpError> {
         let bound = self.udp.get(socket)?.bound;
         if !self.interface.reaches(peer) {
@@ -133,11 +133,11 @@ impl Stack {
         if source.is_ipv4() == peer.is_ipv4() { Ok(source) } else { Err(UdpError::NoRoute) }
     }
 
-    /// Sends a datagram, to the peer that the socket is connected to if it is not said to whom.
+    /// Sends a datagram, to the connected peer if no destination is given.
     ///
     /// # Errors
     ///
-    /// [`UdpError`]; [`UdpError::Refused`] is about an earlier one, and nothing was sent.
+    /// [`UdpError`]; [`UdpError::Refused`] is about an earlier datagram, and nothing was sent.
     pub fn udp_send(
         &mut self,
         socket: UdpId,
@@ -165,7 +165,7 @@ impl Stack {
         Ok(())
     }
 
-    /// Receives the next datagram into `into`; what does not fit is gone.
+    /// Receives the next datagram into `into`; what does not fit is discarded.
     ///
     /// # Errors
     ///
@@ -188,12 +188,12 @@ impl Stack {
         Ok(received)
     }
 
-    /// Gives the name back; what was not sent yet is gone with it.
+    /// Closes a socket; unsent datagrams are discarded.
     pub fn udp_close(&mut self, socket: UdpId) {
         self.udp.remove(socket);
     }
 
-    /// A datagram has come, or several that were joined on the way.
+    /// Handles a received datagram, or several that the device has joined.
     pub(super) fn arrive_udp(
         &mut self,
         now: Instant,
@@ -203,7 +203,7 @@ impl Stack {
         let (header, data) = udp::Header::read(incoming.payload)?;
         let bytes = &incoming.payload[..usize::from(header.total_bytes)];
         let summed = header.checksum != 0;
-        // In IPv6 there must be one (RFC 8200 §8.1).
+        // IPv6 requires a checksum (RFC 8200 §8.1).
         if frame.trust == Trust::Unknown && (summed || incoming.source.is_ipv6()) {
             let packet = Packet::new(incoming.source, incoming.destination, Protocol::UDP);
             let mut sum = packet.pseudo(bytes.len());
@@ -243,7 +243,7 @@ impl Stack {
         }
     }
 
-    /// Nobody has that port (RFC 1122 §4.1.3.1). What went to many is not answered (§3.2.2).
+    /// Answers a datagram to a port without a socket (RFC 1122 §4.1.3.1), unless it was sent to a group (§3.2.2).
     fn refuse(&mut self, now: Instant, incoming: &Incoming<'_>) {
         self.shared.counters.udp_no_ports += 1;
         // Where addresses are shared the port may be the kernel's, which answers for it.
@@ -268,7 +268,7 @@ impl Stack {
         }
     }
 
-    /// A peer's host says that nobody has the port: who is connected there hears of it.
+    /// Reports a port unreachable error to the socket that is connected to that peer.
     pub(super) fn udp_refused(&mut self, ours: SocketAddr, peer: SocketAddr) {
         let Some(socket) = self.udp.find(ours, peer) else { return };
         if socket.remote == Some(peer) {
@@ -287,7 +287,7 @@ impl Stack {
         }
     }
 
-    /// A neighbour was found, or nobody answers: then what would go to him is dropped.
+    /// Resumes a socket after a neighbour was resolved; datagrams to unreachable neighbours are dropped.
     pub(super) fn resume_udp(&mut self, place: u32) {
         let Some(socket) = self.udp.at_mut(place) else { return };
         let mut index = 0;
@@ -302,7 +302,7 @@ impl Stack {
         self.udp.make_ready(place);
     }
 
-    /// Writes the next datagram into `slot`, if one can go.
+    /// Writes the next datagram into `slot`, if one can be sent.
     pub(super) fn transmit_udp(&mut self, now: Instant, slot: &mut [u8]) -> Option<Transmit> {
         while let Some(place) = self.udp.ready.pop_front() {
             let Some(socket) = self.udp.at_mut(place) else { continue };
@@ -331,7 +331,7 @@ impl Stack {
         None
     }
 
-    /// What to put in front of a datagram; if that is not known yet the socket waits for the answer.
+    /// Returns the link-layer header of a datagram; if the neighbour is not known yet the socket waits for it.
     fn udp_link(&mut self, place: u32, index: usize, now: Instant) -> Option<Link> {
         let interface = &mut self.interface;
         if interface.device.medium == Medium::Ip {

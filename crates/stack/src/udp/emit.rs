@@ -1,4 +1,4 @@
-//! A datagram on its way out.
+//! Writing a UDP datagram.
 
 use uncork_packet::{Capabilities, Checksum, Transmit};
 use uncork_wire::{Protocol, udp};
@@ -6,16 +6,16 @@ use uncork_wire::{Protocol, udp};
 use super::Datagram;
 use crate::frame::{Link, Packet, ip_header_bytes};
 
-/// Where the checksum stands in the header (RFC 768).
+/// Offset of the checksum in the header (RFC 768).
 const CHECKSUM_OFFSET: usize = 6;
 
-/// Octets that a datagram may have on a path of this MTU.
+/// Returns the most octets of data in a datagram on a path of this MTU.
 pub(crate) fn most_bytes(mtu: u16, ipv6: bool) -> usize {
     let headers = ip_header_bytes(ipv6) as usize + udp::HEADER_BYTES;
     usize::from(mtu).saturating_sub(headers)
 }
 
-/// Writes it into `slot`, which must have room for it.
+/// Writes a datagram into `slot`, which must have room for it.
 pub(crate) fn emit(
     datagram: &Datagram,
     (port, flow_label): (u16, u32),
@@ -43,7 +43,7 @@ pub(crate) fn emit(
         Checksum::Partial { start: start as u16, offset: CHECKSUM_OFFSET as u16 }
     } else {
         sum.add(segment);
-        // Zero would say that there is none (RFC 768).
+        // Zero would mean that there is no checksum (RFC 768).
         header.checksum = match sum.finish() {
             0 => u16::MAX,
             sum => sum,

@@ -1,7 +1,7 @@
-//! UDP, as far as a host needs it (RFC 768, RFC 1122 §4.1): sockets with a queue each way.
+//! UDP, as far as a host needs it (RFC 768, RFC 1122 §4.1): sockets with a queue in each direction.
 //!
-//! Datagrams are never divided: one that does not fit into a packet of the path is refused, as with
-//! IP_PMTUDISC_DO. Memory of datagrams that were read is used again for the next ones.
+//! Datagrams are never fragmented: one that does not fit into a packet of the path is refused, as with
+//! IP_PMTUDISC_DO. Buffers of datagrams that were read are reused for the next ones.
 
 pub(crate) mod emit;
 pub(crate) mod table;
@@ -13,14 +13,14 @@ use thiserror::Error;
 
 use crate::event::Ready;
 
-/// A UDP socket. Never means another one, even after it is gone.
+/// Identifies a UDP socket. It never comes to mean another one, even after that one is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UdpId {
     pub(crate) place: u32,
     pub(crate) generation: u32,
 }
 
-/// Why something was not done with a UDP socket.
+/// Why an operation on a UDP socket failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum UdpError {
     /// There is no such socket.
@@ -29,22 +29,22 @@ pub enum UdpError {
     /// Another socket has this address and port, or every port is taken.
     #[error("another socket has this address and port, or all ports are taken")]
     AddressInUse,
-    /// The address is none of the stack's.
+    /// The address is not one of the stack's.
     #[error("the address is not one of this stack")]
     NotOurs,
     /// No address of this stack can reach the peer.
     #[error("there is no route to the peer")]
     NoRoute,
-    /// It is not said to whom to send (EDESTADDRREQ).
+    /// The socket is not connected, and no destination was given (EDESTADDRREQ).
     #[error("the socket is not connected, and no destination was given")]
     NoDestination,
     /// The datagram does not fit into a packet (EMSGSIZE).
     #[error("the datagram is longer than a packet of this path")]
     TooLong,
-    /// Nothing is there to be read, or the queue of what is to be sent is full.
+    /// There is nothing to read, or the send queue is full.
     #[error("nothing to be read, or no room to write")]
     WouldBlock,
-    /// The peer's host says that nobody has that port (ECONNREFUSED). Told once.
+    /// The peer's host says that the port is unreachable (ECONNREFUSED). Reported once.
     #[error("nobody has the peer's port")]
     Refused,
 }
@@ -54,11 +54,11 @@ pub enum UdpError {
 pub struct UdpReceived {
     /// Octets that were copied.
     pub bytes: usize,
-    /// Octets that it had: what did not fit is gone (MSG_TRUNC).
+    /// Octets of the datagram: what did not fit was discarded (MSG_TRUNC).
     pub whole_bytes: usize,
-    /// Who has sent it.
+    /// Sender of the datagram.
     pub from: SocketAddr,
-    /// Which of our addresses to.
+    /// The local address to which it was sent.
     pub to: IpAddr,
 }
 
@@ -70,10 +70,10 @@ pub(crate) struct Datagram {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What a datagram counts for beside its octets, so that empty ones are not for nothing.
+/// What a datagram counts for in addition to its octets, so that empty ones are not free.
 const OVERHEAD_BYTES: usize = 64;
 
-/// Datagrams in order, and how much room they take.
+/// A queue of datagrams, and the room that they take.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     pub(crate) datagrams: VecDeque<Datagram>,
@@ -81,12 +81,12 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Whether there is room for one more; an empty queue always has.
+    /// Returns whether there is room for one more; an empty queue always has room.
     pub(crate) fn has_room(&self, bytes: usize, limit: u32) -> bool {
         self.bytes == 0 || self.bytes + bytes + OVERHEAD_BYTES <= limit as usize
     }
 
-    /// Whether less than half of the room is taken.
+    /// Returns whether at most half of the room is taken.
     pub(crate) fn is_half_empty(&self, limit: u32) -> bool {
         self.bytes <= limit as usize / 2
     }
@@ -96,7 +96,7 @@ impl Queue {
         self.datagrams.push_back(datagram);
     }
 
-    /// Takes one out, at any place.
+    /// Removes a datagram at any index.
     pub(crate) fn take(&mut self, index: usize) -> Option<Datagram> {
         let datagram = self.datagrams.remove(index)?;
         self.bytes -= datagram.bytes.len() + OVERHEAD_BYTES;
@@ -104,20 +104,20 @@ impl Queue {
     }
 }
 
-/// A socket.
+/// A UDP socket.
 #[derive(Debug)]
 pub(crate) struct Socket {
     pub(crate) id: UdpId,
-    /// Its own end; no address in particular if that is unspecified.
+    /// Local end; any address if that is unspecified.
     pub(crate) local: SocketAddr,
-    /// What it was bound to, to go back to when it is connected no more.
+    /// The address it was bound to, which is restored when it is disconnected.
     pub(crate) bound: IpAddr,
     pub(crate) remote: Option<SocketAddr>,
     pub(crate) received: Queue,
     pub(crate) sending: Queue,
-    /// The peer's host has said that nobody has the port.
+    /// The peer's host has said that the port is unreachable.
     pub(crate) refused: bool,
-    /// Its user was refused room and wants to know when there is some.
+    /// Its user was refused room, and waits to be told when there is some.
     pub(crate) wants_room: bool,
     pub(crate) in_ready: bool,
     pub(crate) in_news: bool,
@@ -125,7 +125,7 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// How well a datagram between these ends fits (udp_lib's compute_score): more for what is said more exactly.
+    /// Scores how well a datagram between these ends fits (compute_score in Linux's udp.c): a more specific socket scores higher.
     pub(crate) fn fit(&self, ours: IpAddr, peer: SocketAddr) -> Option<u32> {
         let local = self.local.ip();
         let exactly = local == ours;

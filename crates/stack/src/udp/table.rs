@@ -6,22 +6,22 @@ use std::net::{IpAddr, SocketAddr};
 use super::{Queue, Socket, UdpError, UdpId};
 use crate::event::Ready;
 
-/// Buffers that are kept for the next datagrams.
+/// Most buffers that are kept for reuse.
 const MOST_SPARE: usize = 256;
 
-/// Sockets, who of them has something to send, and buffers to be used again.
+/// The sockets, those of them with something to send, and buffers for reuse.
 #[derive(Debug, Default)]
 pub(crate) struct Sockets {
     entries: Vec<Option<Socket>>,
     generation: u32,
     ports: BTreeMap<u16, Vec<u32>>,
-    /// Places of those with something to send, each once.
+    /// Places of sockets with something to send, each once.
     pub(crate) ready: VecDeque<u32>,
     spare: Vec<Vec<u8>>,
 }
 
 impl Sockets {
-    /// Makes a socket. Two may share a port if their addresses differ.
+    /// Adds a socket. Two may share a port if their addresses differ.
     pub(crate) fn add(&mut self, local: SocketAddr) -> Result<UdpId, UdpError> {
         if self.is_taken(local) {
             return Err(UdpError::AddressInUse);
@@ -73,7 +73,7 @@ impl Sockets {
         socket.ok_or(UdpError::NoSocket)
     }
 
-    /// Whose a datagram is: the one that says most exactly what it wants.
+    /// Returns the socket that gets a datagram: the most specific one.
     pub(crate) fn find(&mut self, ours: SocketAddr, peer: SocketAddr) -> Option<&mut Socket> {
         let places = self.ports.get(&ours.port())?;
         let fit = |place: u32| self.at(place).and_then(|socket| socket.fit(ours.ip(), peer));
@@ -97,7 +97,7 @@ impl Sockets {
         }
     }
 
-    /// A socket has something to send.
+    /// Enters a socket with something to send into the ready queue.
     pub(crate) fn make_ready(&mut self, place: u32) {
         if let Some(socket) = self.at_mut(place)
             && !socket.in_ready
@@ -108,14 +108,14 @@ impl Sockets {
         }
     }
 
-    /// A copy of these octets, in a buffer that was used before if there is one.
+    /// Copies these octets into a buffer, a used one if there is one.
     pub(crate) fn copy(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut buffer = self.spare.pop().unwrap_or_default();
         buffer.extend_from_slice(bytes);
         buffer
     }
 
-    /// Gives a buffer back.
+    /// Takes a buffer back.
     pub(crate) fn give(&mut self, mut buffer: Vec<u8>) {
         if self.spare.len() < MOST_SPARE {
             buffer.clear();

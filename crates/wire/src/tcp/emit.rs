@@ -8,10 +8,10 @@ use crate::checksum::Sum;
 /// Octets of a header without options.
 pub const HEADER_BYTES: usize = 20;
 
-/// Where the checksum is in the header.
+/// Offset of the checksum in the header.
 pub const CHECKSUM_OFFSET: usize = 16;
 
-/// A TCP header to be written, apart from its options.
+/// The fields of a TCP header to be written, without its options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fields {
     /// Source port.
@@ -29,8 +29,8 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// Writes header and options to the start of `segment` and gives the octets that they took.
-    /// The checksum is left zero and the urgent pointer too.
+    /// Writes header and options to the start of `segment` and returns their length in octets.
+    /// Checksum and urgent pointer are left zero.
     ///
     /// # Panics
     ///
@@ -39,7 +39,7 @@ impl Fields {
         self.emit_summed(options, segment, &mut Sum::default())
     }
 
-    /// The same, and adds what was written to the segment's checksum.
+    /// Does what [`Fields::emit`] does, and adds what was written to the segment's checksum.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! All the options of one header at once, read and written without a loop over kinds at the caller.
+//! All the options of one header at once, so that the caller needs no loop over kinds.
 
 use crate::SeqNumber;
 use crate::bytes::{array, be16, be32, octet, put_words};
@@ -7,7 +7,7 @@ use crate::checksum::Sum;
 /// Octets of options that a header has room for (RFC 9293 §3.1: a data offset of 15 words).
 pub const MAX_BYTES: usize = 40;
 
-/// The longest cookie (RFC 7413 §4.1.1).
+/// The longest Fast Open cookie (RFC 7413 §4.1.1).
 pub const MAX_COOKIE_BYTES: usize = 16;
 
 const MSS: u8 = 2;
@@ -16,12 +16,12 @@ const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
 const FAST_OPEN: u8 = 34;
-/// Kind and number of the option while it was an experiment (RFC 6994, RFC 7413 §8).
+/// Kind and experiment identifier of Fast Open while it was an experiment (RFC 6994, RFC 7413 §8).
 const EXPERIMENT: u8 = 254;
 const EXPERIMENT_FAST_OPEN: [u8; 2] = [0xf9, 0x89];
 const NO_OPERATION: u8 = 1;
 
-/// The blocks of a selective acknowledgment, left and right edge each (RFC 2018 §3).
+/// The blocks of a selective acknowledgment, each with left and right edge (RFC 2018 §3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SackBlocks {
     blocks: [(SeqNumber, SeqNumber); 4],
@@ -29,12 +29,12 @@ pub struct SackBlocks {
 }
 
 impl SackBlocks {
-    /// Most blocks that fit beside a timestamp option.
+    /// The most blocks that fit beside a timestamp option.
     pub const WITH_TIMESTAMPS: usize = 3;
-    /// Most blocks that fit at all.
+    /// The most blocks that fit at all.
     pub const MOST: usize = 4;
 
-    /// Adds a block behind the others; whether there was room for it.
+    /// Appends a block, and returns whether there was room for it.
     pub fn push(&mut self, left: SeqNumber, right: SeqNumber) -> bool {
         let Some(place) = self.blocks.get_mut(usize::from(self.count)) else { return false };
         *place = (left, right);
@@ -48,14 +48,14 @@ impl SackBlocks {
         &self.blocks[..usize::from(self.count)]
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no blocks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 }
 
-/// A cookie of TCP Fast Open (RFC 7413). An empty one asks for one.
+/// A TCP Fast Open cookie (RFC 7413). An empty one requests a cookie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cookie {
     octets: [u8; MAX_COOKIE_BYTES],
@@ -64,7 +64,7 @@ pub struct Cookie {
 }
 
 impl Cookie {
-    /// A cookie of these octets, if they can be one: none, or 4 to 16 and even (RFC 7413 §4.1.1).
+    /// Makes a cookie of these octets, if their number is valid: none, or 4 to 16 and even (RFC 7413 §4.1.1).
     #[must_use]
     pub fn new(octets: &[u8]) -> Option<Self> {
         if !matches!(octets.len(), 0 | 4..=MAX_COOKIE_BYTES) || octets.len() % 2 == 1 {
@@ -76,19 +76,19 @@ impl Cookie {
         Some(cookie)
     }
 
-    /// The same, in the option of the experiment (kind 254, RFC 6994) or in the one that came of it.
+    /// Returns the cookie for the experimental option (kind 254, RFC 6994) or for the standard one (kind 34).
     #[must_use]
     pub const fn in_experiment(self, experimental: bool) -> Self {
         Self { experimental, ..self }
     }
 
-    /// Whether it stands in the option of the experiment.
+    /// Returns whether it is in the experimental option.
     #[must_use]
     pub const fn is_experimental(&self) -> bool {
         self.experimental
     }
 
-    /// Whether it is none, but asks for one.
+    /// Returns whether it is empty, which requests a cookie.
     #[must_use]
     pub const fn is_request(&self) -> bool {
         self.bytes == 0
@@ -112,24 +112,24 @@ pub struct OptionSet {
     pub mss: Option<u16>,
     /// Window scale: the shift count, as it was sent; above 14 means 14 (RFC 7323 §2.3).
     pub window_scale: Option<u8>,
-    /// The sender can make sense of SACK.
+    /// The sender supports SACK.
     pub sack_permitted: bool,
     /// Timestamp value and echo reply (RFC 7323 §3).
     pub timestamps: Option<(u32, u32)>,
-    /// What arrived out of order, or twice.
+    /// SACK blocks: what arrived out of order, or twice.
     pub sack: SackBlocks,
-    /// A cookie, or the wish for one.
+    /// A Fast Open cookie, or a request for one.
     pub fast_open: Option<Cookie>,
 }
 
 impl OptionSet {
-    /// Reads the octets between header and data. Options that are unknown, or of a length that
-    /// their kind cannot have, are stepped over; one that runs past the header ends the reading, as
-    /// nothing behind it can be believed.
+    /// Reads the octets between header and data. Options of an unknown kind, or of a length that
+    /// their kind cannot have, are skipped; one that runs past the header ends the reading, as
+    /// nothing after it can be trusted.
     #[must_use]
     #[inline]
     pub fn read(octets: &[u8]) -> Self {
-        // By far the most headers have just this (RFC 7323, appendix A).
+        // By far the most headers have exactly this (RFC 7323, appendix A).
         if let &[NO_OPERATION, NO_OPERATION, TIMESTAMPS, 10, a, b, c, d, e, f, g, h] = octets {
             let (value, echo) =
                 (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]));
@@ -173,7 +173,7 @@ impl OptionSet {
             (TIMESTAMPS, 8) => {
                 self.timestamps = be32(value, 0).ok().zip(be32(value, 4).ok());
             }
-            // Of several the last one counts, as in Linux.
+            // If there are several, the last one counts, as in Linux.
             (FAST_OPEN, _) => self.fast_open = Cookie::new(value),
             (EXPERIMENT, 2..) if value.starts_with(&EXPERIMENT_FAST_OPEN) => {
                 self.fast_open = Cookie::new(&value[2..]).map(|cookie| cookie.in_experiment(true));
@@ -182,7 +182,7 @@ impl OptionSet {
         }
     }
 
-    /// The timestamps, if there is nothing else: so it is in nearly every segment.
+    /// Returns the timestamps, if there is no other option, as in nearly every segment.
     pub(super) fn lone_timestamps(&self) -> Option<(u32, u32)> {
         let alone = self.mss.is_none()
             && self.window_scale.is_none()
@@ -192,7 +192,7 @@ impl OptionSet {
         self.timestamps.filter(|_| alone)
     }
 
-    /// Octets that it takes on the wire: a multiple of four.
+    /// Returns the octets that the options take on the wire: a multiple of four.
     #[must_use]
     pub fn wire_bytes(&self) -> usize {
         let mut bytes = 0;
@@ -211,8 +211,8 @@ impl OptionSet {
         bytes
     }
 
-    /// Writes them in the order in which Linux does (which middleboxes have seen before), padded to
-    /// words, and gives the octets that they took.
+    /// Writes the options in the order in which Linux does (which middleboxes have seen before), padded to
+    /// words, and returns their length in octets.
     ///
     /// # Panics
     ///
@@ -259,8 +259,8 @@ impl OptionSet {
     }
 }
 
-/// Writes timestamps as RFC 7323, appendix A, recommends, adds them to a checksum, and gives the octets
-/// that they took.
+/// Writes timestamps as RFC 7323, appendix A, recommends, adds them to a checksum, and returns their
+/// length in octets.
 pub(super) fn emit_timestamps(
     (value, echo): (u32, u32),
     octets: &mut [u8],
@@ -372,7 +372,7 @@ mod tests {
 
     #[test]
     fn an_experiments_cookie_is_read_and_other_experiments_are_stepped_over() {
-        // RFC 6994 §3: the two octets behind the length say whose experiment it is.
+        // RFC 6994 §3: the two octets after the length are the experiment identifier.
         let read = |octets: &[u8]| OptionSet::read(octets).fast_open;
         let cookie = Cookie::new(&[1, 2, 3, 4]).unwrap();
         assert_eq!(read(&[254, 8, 0xf9, 0x89, 1, 2, 3, 4]), Some(cookie.in_experiment(true)));

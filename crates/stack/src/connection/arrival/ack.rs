@@ -1,5 +1,5 @@
-//! The acknowledgment of a segment: what it says has arrived, and what follows from that for the
-//! window, for what is lost, and for how much may be out (RFC 9293 §3.10.7.4, fifth step; RFC 5681;
+//! Processing of a segment's acknowledgment: what was delivered, and what follows from that for the
+//! window, for loss detection, and for how much may be in flight (RFC 9293 §3.10.7.4, fifth step; RFC 5681;
 //! RFC 6675; RFC 8985).
 
 use std::time::Duration;
@@ -18,20 +18,20 @@ use crate::context::Context;
 use crate::event::Ready;
 use crate::units::Micros;
 
-/// What one ACK says, gathered before it is acted upon.
+/// What one ACK says, collected before it is acted upon.
 #[derive(Debug, Default)]
 struct News {
     delivered: Delivered,
-    /// It acknowledges what was not acknowledged before.
+    /// It acknowledges new data (SND.UNA advances).
     progress: bool,
-    /// It is alone and says what the last one has.
+    /// It is a pure ACK that repeats the last one.
     says_nothing: bool,
-    /// And something is out: a segment has arrived out of order (RFC 5681 §2).
+    /// And data is in flight: it is a duplicate ACK (RFC 5681 §2).
     repeats: bool,
-    /// Segments that the peer says it got twice (RFC 2883), and where they end.
+    /// Segments that it reports as duplicates (D-SACK, RFC 2883), and where they end.
     duplicates: u32,
     duplicates_end: SeqNumber,
-    /// It tells of a mark.
+    /// It carries ECE.
     marked: bool,
     /// Timestamp that it echoes.
     echo: Option<u32>,
@@ -52,15 +52,15 @@ impl Connection {
             self.challenge(cx);
             return Err(Outcome::Done);
         }
-        // RFC 5961 §5.2: older than anything that can still be on its way. What was never sent acknowledges nobody, be the
-        // window as large as it may (tcp_ack, 3d501dd326fb).
+        // RFC 5961 §5.2: older than anything that can still be in the network. However large the window is, the range does not
+        // reach back beyond what was ever acknowledged (tcp_ack, 3d501dd326fb).
         let sent = u32::try_from(self.counts.bytes_acked).unwrap_or(u32::MAX);
         if ack.before(self.sender.una - self.sender.max_window.min(sent)) {
             self.challenge(cx);
             return Err(Outcome::Done);
         }
         if !ack.before(self.sender.una) {
-            // The way is there (tcp_ack).
+            // The path works (tcp_ack).
             self.path.soft_error = None;
         }
         self.note_timestamp(cx, segment);
@@ -77,7 +77,7 @@ impl Connection {
             self.observe(passed, self.sender.nxt, cx.now);
         }
         self.note_congestion_echo(segment, &news);
-        // With the window as it is: what this ACK adds is not known to be good.
+        // With the window before this ACK, as what the ACK adds has not proved good yet.
         if self.recovery.phase == Phase::Open {
             self.watch_slow_start(cx, &news);
         }
@@ -90,7 +90,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The third segment of a handshake.
+    /// Handles the third segment of a handshake.
     fn finish_handshake(
         &mut self,
         cx: &mut Context,
@@ -114,24 +114,24 @@ impl Connection {
         Ok(())
     }
 
-    /// It has come, and its window is known.
+    /// Completes the handshake, after its last segment has come and the window is known.
     pub(in crate::connection) fn end_handshake(&mut self, cx: &mut Context, echo: Option<u32>) {
         self.note_handshake_round_trip(cx, echo);
         self.sender.una = self.sender.iss + 1;
         self.resize_segment();
         self.become_established(cx);
-        // Data of a fast open, of either side, was sent before and has waited for this.
+        // Data of a Fast Open connection, on either side, was sent before and has waited for this.
         self.recovery.progress_at = cx.now;
         self.arm_loss_timer(cx);
     }
 
-    /// The window of a SYN is not scaled (RFC 7323 §2.2).
+    /// Returns the window of a segment; that of a SYN is not scaled (RFC 7323 §2.2).
     fn scaled(&self, segment: &Segment<'_>) -> u32 {
         let shift = if segment.flags.has(Flags::SYN) { 0 } else { self.peer.send_shift };
         u32::from(segment.window) << shift
     }
 
-    /// RFC 7323 §4.3: the timestamp to echo is that of the segment which the last ACK has waited for.
+    /// Stores the timestamp to echo, if the segment does not begin after the last ACK that was sent (RFC 7323 §4.3).
     fn note_timestamp(&mut self, cx: &Context, segment: &Segment<'_>) {
         if let Some((value, _)) = segment.options.timestamps
             && self.peer.stamps
@@ -142,7 +142,7 @@ impl Connection {
         }
     }
 
-    /// Reads window, acknowledgment and SACK blocks into the scoreboard.
+    /// Enters window, acknowledgment and SACK blocks into the scoreboard.
     fn learn(&mut self, cx: &Context, segment: &Segment<'_>, ack: SeqNumber) -> News {
         let una = self.sender.una;
         let outstanding = !self.sender.flight.is_empty();
@@ -162,7 +162,7 @@ impl Connection {
         let rack = &mut self.recovery.rack;
         rack.begin_ack();
         let mut arrived = |record: &crate::connection::Record| {
-            // It tells something only of what was sent twice.
+            // The echo matters only for what was retransmitted.
             let stale = record.is_ambiguous()
                 && echo.is_some_and(|echo| {
                     echo.wrapping_sub(peer.stamp(record.sent_at)).cast_signed() < 0
@@ -181,7 +181,7 @@ impl Connection {
                     news.duplicates_end = right;
                     continue;
                 }
-                // RFC 2018 §8 trusts nothing that was not sent.
+                // Blocks for what was never sent are ignored (RFC 2018 §8).
                 if left.before(right) && left.after(una) && !right.after(self.sender.nxt) {
                     flight.sack((left, right), mss, &mut news.delivered, &mut arrived);
                 }
@@ -197,15 +197,15 @@ impl Connection {
         news
     }
 
-    /// Takes over the window if the segment is newer than the one that told the last
-    /// (RFC 9293 §3.10.7.4). Whether it has changed.
+    /// Updates the window if the segment is newer than the one that last updated it
+    /// (RFC 9293 §3.10.7.4). Returns whether the window has changed.
     fn update_window(&mut self, segment: &Segment<'_>, ack: SeqNumber) -> bool {
         let window = self.scaled(segment);
         let sender = &mut self.sender;
         if ack.before(sender.una) {
             return false;
         }
-        // One that acknowledges what no other has is, wherever it begins: a segment that is sent again says what holds now
+        // A segment with a new acknowledgment is newer, whatever its sequence number: a retransmission carries the current window
         // (tcp_may_update_window).
         let newer = ack.after(sender.una)
             || segment.seq.after(sender.window_seq)
@@ -214,7 +214,7 @@ impl Connection {
             return false;
         }
         (sender.window_seq, sender.window_ack) = (segment.seq, ack);
-        // The window counts from this ACK on; `una` follows right after.
+        // The window counts from this ACK on; `una` is updated right after.
         let changed = sender.window != window;
         sender.window = window;
         if window > sender.max_window {
@@ -222,30 +222,30 @@ impl Connection {
             self.resize_segment();
         }
         if changed && self.timers.loss == LossTimer::Window {
-            // RFC 9293 §3.8.6.1: it has opened, or is still shut but the peer lives.
+            // RFC 9293 §3.8.6.1: the window has opened, or is still zero but the peer lives.
             self.timers.stop(Timer::Loss);
             self.rtt.backoff = 0;
         }
         changed
     }
 
-    /// SND.UNA moves.
+    /// Advances SND.UNA.
     fn advance(&mut self, cx: &mut Context, ack: SeqNumber) {
         let octets = (ack - self.sender.una).unsigned_abs();
         self.counts.bytes_acked += u64::from(octets);
-        // MSG_MORE is about one call only: what an ACK lets out does not wait for the next (Linux's
-        // tcp_push has it as an argument, and sockets remember nothing but TCP_CORK).
+        // MSG_MORE applies to one call only: what an ACK releases does not wait for the next call (in Linux
+        // it is an argument of tcp_push, and sockets remember nothing but TCP_CORK).
         self.sender.more = false;
         self.sender.acknowledge(ack, &mut cx.pool);
         if self.sender.flight.is_empty() {
-            // There is no tail any more, and what is sent next is not sent for it.
+            // There is no tail left to probe, and the next data must not be sent as a probe.
             self.owed.clear(Owed::TAIL_PROBE);
         }
         self.recovery.timeouts = 0;
         self.recovery.stuck_since.clear();
     }
 
-    /// RFC 6298 §3 and RFC 7323 §4: what was sent once gives an exact measurement; a timestamp one
+    /// Takes an RTT sample (RFC 6298 §3 and RFC 7323 §4): exact from what was sent once, from a timestamp
     /// to the millisecond.
     fn measure(&mut self, now: Instant, news: &News) {
         let delivered = &news.delivered;
@@ -261,7 +261,7 @@ impl Connection {
         }
     }
 
-    /// How long ago a timestamp was sent that is echoed.
+    /// Returns how long ago an echoed timestamp was sent.
     pub(super) fn echoed(&self, echo: Option<u32>, now: Instant) -> Option<Micros> {
         let echo = echo.filter(|&echo| self.peer.stamps && echo != 0)?;
         let millis = self.peer.stamp(now).wrapping_sub(echo);
@@ -280,7 +280,7 @@ impl Connection {
         });
     }
 
-    /// RFC 3168 §6.1.2: an echo counts as a loss, once in a window of data.
+    /// Handles ECE (RFC 3168 §6.1.2): it counts as a loss, once per window of data.
     fn note_congestion_echo(&mut self, segment: &Segment<'_>, news: &News) {
         if self.peer.ecn && segment.flags.has(Flags::ECE) && news.progress {
             let before = self.recovery.phase;
@@ -291,20 +291,20 @@ impl Connection {
         }
     }
 
-    /// The window was cut, for a mark, a loss or a timeout: the peer is told with the next new data, and marks that he
-    /// has told of until then are answered by that (RFC 3168 §6.1.2).
+    /// Notes that the window was reduced, for a mark, a loss or a timeout: the next new data carries CWR, which also answers the
+    /// marks that the peer has reported until then (RFC 3168 §6.1.2).
     pub(in crate::connection) fn owe_cwr(&mut self) {
         self.peer.owes_cwr = self.peer.ecn;
     }
 
-    /// Acts on it: phases, what is lost, window, rate, timers.
+    /// Acts on an ACK: phases, loss detection, congestion window, pacing rate, timers.
     fn respond(&mut self, cx: &mut Context, news: &News) {
         let (una, next) = (self.sender.una, self.sender.nxt);
         let mut arrived = news.delivered.segments;
         let lossy = self.recovery.phase == Phase::Loss;
         let spurious = lossy && self.recovery.judge_timeout(self.evidence(news));
         cx.counters.spurious_timeouts += u64::from(spurious);
-        // The ACK that ends a recovery leaves the window where that has brought it; after a timeout
+        // The ACK that ends a recovery leaves the window where recovery has brought it; after a timeout
         // the window is growing already.
         let recovered = !spurious
             && news.progress
@@ -347,7 +347,7 @@ impl Connection {
         self.note_recovery(cx.now);
     }
 
-    /// So many segments have arrived, by an ACK that tells of marks or not (tcp_count_delivered).
+    /// Counts segments as delivered, and as marked if the ACK carries ECE (tcp_count_delivered).
     fn note_delivered(&mut self, news: &News, arrived: u32) {
         self.counts.delivered += u64::from(arrived);
         if news.marked && arrived > 0 {
@@ -357,7 +357,7 @@ impl Connection {
         self.sender.flight.note_delivered(self.counts.delivered);
     }
 
-    /// What an ACK says about a timeout before it.
+    /// Returns what an ACK says about an earlier timeout.
     fn evidence(&self, news: &News) -> Evidence {
         Evidence {
             una: self.sender.una,
@@ -373,7 +373,7 @@ impl Connection {
         let space = (self.sender.una, self.sender.nxt);
         let explained = news.duplicates > 0
             && self.recovery.on_duplicate_report(space, news.duplicates, news.duplicates_end);
-        // Eifel: only in the phases in which something was sent again for a loss.
+        // Eifel: only in phases in which something was retransmitted for a loss.
         let original = news.progress
             && self.recovery.is_recovering()
             && self.recovery.proves_original(news.echo);
@@ -394,18 +394,18 @@ impl Connection {
         }
     }
 
-    /// A peer without SACK can say only that something has arrived out of order (RFC 5681 §3.2,
-    /// RFC 6582). Gives how many segments this ACK stands for.
+    /// Counts duplicate ACKs of a peer without SACK (RFC 5681 §3.2, RFC 6582). Returns how many segments
+    /// this ACK reports as delivered.
     fn count_duplicates(&mut self, news: &News) -> u32 {
         let mss = self.segment_bytes();
         let flight = &mut self.sender.flight;
         if news.progress {
             let acked = news.delivered.acked_segments;
             let recovery = &mut self.recovery;
-            // Some of these have told of themselves before (tcp_remove_reno_sacks).
+            // Some of these were counted before, by duplicate ACKs (tcp_remove_reno_sacks).
             let arrived = acked.saturating_sub(recovery.duplicates).max(1);
             if recovery.phase == Phase::Recovery {
-                // A partial acknowledgment: what is first now was lost as well (RFC 6582 §3.2).
+                // A partial acknowledgment: the segment that is first now was lost as well (RFC 6582 §3.2).
                 recovery.duplicates = recovery.duplicates.saturating_sub(acked.saturating_sub(1));
                 flight.lose_first_segment(mss);
             } else {
@@ -429,16 +429,16 @@ impl Connection {
         1
     }
 
-    /// What has become of a probe for the tail (RFC 8985 §7.4.2, tcp_process_tlp_ack). An ACK of all that was out then
-    /// may be for the original: that both have come is told by the one for the copy, which follows, and that they have
-    /// not by one for what was sent later.
+    /// Evaluates a tail loss probe (RFC 8985 §7.4.2, tcp_process_tlp_ack). An ACK of all that was in flight then
+    /// may be for the original: the duplicate ACK that the copy causes shows that both have arrived, and an ACK of later data
+    /// shows that they have not.
     fn judge_tail_probe(&mut self, news: &News) {
         let Some(probe) = self.recovery.probe else { return };
         let una = self.sender.una;
         if una.before(probe.end) {
             return;
         }
-        // Both copies have arrived, or it was no copy: nothing was lost.
+        // Both copies have arrived, or the probe was no copy: nothing was lost.
         let tells_nothing = news.says_nothing && news.delivered.sacked_segments == 0;
         if !probe.repeats || news.duplicates > 0 || una == probe.end && tells_nothing {
             self.recovery.probe = None;
@@ -448,7 +448,7 @@ impl Connection {
             return;
         }
         self.recovery.probe = None;
-        // The probe has repaired a loss that would have been noticed otherwise: it counts as one.
+        // The probe has repaired a loss that would otherwise have been detected: it counts as one.
         let next = self.sender.nxt;
         if matches!(self.recovery.phase, Phase::Open | Phase::Disorder) {
             self.owe_cwr();
@@ -458,7 +458,7 @@ impl Connection {
         }
     }
 
-    /// Losses are proven.
+    /// Starts loss recovery.
     pub(crate) fn begin_recovery(&mut self, cx: &mut Context) {
         cx.counters.recoveries += 1;
         let space = (self.sender.una, self.sender.nxt);

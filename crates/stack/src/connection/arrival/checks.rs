@@ -1,4 +1,4 @@
-//! What a segment must pass before its acknowledgment and data are looked at: timestamp, sequence
+//! Checks of a segment before its acknowledgment and data are processed: timestamp, sequence
 //! number, RST, SYN (RFC 9293 §3.10.7.4, first to fourth step; RFC 7323 §5; RFC 5961).
 
 use uncork_wire::SeqNumber;
@@ -25,20 +25,20 @@ impl Connection {
             return Err(Outcome::Done);
         }
         if self.crosses(segment) {
-            // Its SYN has come twice (RFC 2883; tcp_data_queue).
+            // The peer's SYN was received twice (RFC 2883; tcp_data_queue).
             self.receiver.report_duplicate(segment.seq, segment.end());
             self.ack.demand();
             return Ok(());
         }
         if segment.flags.has(Flags::SYN) {
-            // RFC 5961 §4.2: whoever has really restarted answers this with a reset.
+            // RFC 5961 §4.2: a peer that has really restarted answers this with a reset.
             self.challenge(cx);
             return Err(Outcome::Done);
         }
         Ok(())
     }
 
-    /// Our SYN-ACK was lost, or is late.
+    /// Returns whether the peer repeats its SYN, as our SYN-ACK was lost or is late.
     fn repeats_syn(&self, segment: &Segment<'_>) -> bool {
         segment.flags.has(Flags::SYN)
             && segment.ack.is_none()
@@ -46,8 +46,8 @@ impl Connection {
             && segment.seq == self.receiver.irs
     }
 
-    /// Both have opened at once, and this is the peer's answer to our SYN (RFC 9293 §3.5, figure 7): its
-    /// SYN is known, its ACK is not.
+    /// Returns whether, in a simultaneous open, this is the peer's SYN-ACK for our SYN (RFC 9293 §3.5, figure 7): its
+    /// SYN is known already, its ACK is new.
     fn crosses(&self, segment: &Segment<'_>) -> bool {
         self.state == State::SynReceived
             && self.listener.is_none()
@@ -57,8 +57,8 @@ impl Connection {
             && segment.ack == Some(self.sender.nxt)
     }
 
-    /// A SYN that can only be a new connection's: its numbers or its timestamps are later than
-    /// everything that the old one had, and neither is earlier (RFC 9293 §3.10.7.4 for TIME-WAIT, RFC 6191 §2).
+    /// Returns whether a SYN can only begin a new connection: its sequence number or its timestamp is later than
+    /// all of the old connection's, and neither is earlier (RFC 9293 §3.10.7.4 for TIME-WAIT, RFC 6191 §2).
     fn begins_anew(&self, cx: &Context, segment: &Segment<'_>) -> bool {
         let plain = segment.flags.has(Flags::SYN)
             && !segment.flags.has(Flags::RST)
@@ -71,7 +71,7 @@ impl Connection {
         plain && !is_old && (segment.seq.after(self.receiver.nxt) || is_later)
     }
 
-    /// PAWS (RFC 7323 §5.3). A reset is not held against its clock (§5.2).
+    /// Applies PAWS (RFC 7323 §5.3). Resets are exempt (§5.2).
     fn check_timestamp(&mut self, cx: &mut Context, segment: &Segment<'_>) -> Result<(), Outcome> {
         let Some((value, _)) = segment.options.timestamps.filter(|_| self.peer.stamps) else {
             return Ok(());
@@ -84,8 +84,8 @@ impl Connection {
         Err(Outcome::Done)
     }
 
-    /// First step: something of it must be in the window. What ends at or behind the last ACK is let
-    /// through as Linux does: its data is cut off later, and its acknowledgment may be news.
+    /// First step: part of the segment must be in the window. A segment that ends at or after the last ACK is
+    /// accepted as in Linux: old data is cut off later, and its acknowledgment may be new.
     fn check_sequence(&mut self, cx: &mut Context, segment: &Segment<'_>) -> Result<(), Outcome> {
         let receiver = &self.receiver;
         let end = segment.end();
@@ -105,16 +105,16 @@ impl Connection {
         } else {
             self.repeat_ack(cx, segment);
         }
-        // A FIN that comes again starts the wait anew (§3.10.7.4, eighth step, TIME-WAIT).
+        // A FIN that comes again restarts the wait (§3.10.7.4, eighth step, TIME-WAIT).
         if self.state == State::TimeWait && segment.flags.has(Flags::FIN) {
             self.enter_time_wait(cx);
         }
         Err(Outcome::Done)
     }
 
-    /// Second step, with RFC 5961 §3.2: only a reset that hits the next number exactly is believed;
-    /// one that is elsewhere in the window is answered with an ACK, to which a peer that has really
-    /// reset answers with one that does.
+    /// Second step, with RFC 5961 §3.2: only a reset with exactly the expected sequence number is accepted;
+    /// one elsewhere in the window is answered with a challenge ACK, which a peer that has really
+    /// reset answers with such a one.
     fn take_reset(&mut self, cx: &mut Context, segment: &Segment<'_>) {
         let is_believed = segment.seq == self.receiver.nxt
             || self.resets_before_its_fin(segment)
@@ -123,10 +123,10 @@ impl Connection {
             self.challenge(cx);
             return;
         }
-        // Where both have opened at once the peer has answered, and is not said to have refused: so Linux has it (tcp_reset),
-        // and programs know it so, while RFC 9293 §3.10.7.4 would tell an active opener of a refusal.
+        // In a simultaneous open the peer has answered, so the error is not "refused": Linux does the same (tcp_reset), and
+        // programs expect it, while RFC 9293 §3.10.7.4 would report a refusal to an active opener.
         let error = match self.state {
-            // Nobody has been told of it yet, or everybody has closed.
+            // Both sides have closed: there is no error to report.
             State::TimeWait => None,
             State::CloseWait => Some(ConnectionError::Broken),
             _ => Some(ConnectionError::Reset),
@@ -134,20 +134,20 @@ impl Connection {
         self.finish(Cause::ResetReceived, error, cx);
     }
 
-    /// Darwin says RST with the number of the FIN that it has sent before (tcp_reset_check).
+    /// Returns whether a reset has the sequence number of the peer's own FIN, as Darwin sends it (tcp_reset_check).
     fn resets_before_its_fin(&self, segment: &Segment<'_>) -> bool {
         self.state.peer_has_ended() && segment.seq == self.receiver.nxt - 1
     }
 
-    /// Who has reset behind a loss says so with the number behind all that he has sent, which may have come: if that was
-    /// reported (tcp_validate_incoming). To ask him back costs a round trip, and the answer to that has the number that is
-    /// next only if it knows our ACK.
+    /// Returns whether a reset has the number after all out-of-order data. A peer that resets after a loss uses the number after
+    /// all that it has sent (accepted by tcp_validate_incoming, too, if SACK has reported that). A challenge ACK would cost a
+    /// round trip, and the answer has the expected number only if the peer gets that ACK.
     fn resets_behind_all(&self, segment: &Segment<'_>) -> bool {
         let gaps = self.receiver.gaps().filter(|_| self.peer.sacks);
         gaps.is_some_and(|gaps| gaps.end() == Some(segment.seq))
     }
 
-    /// An ACK that asks the peer to prove that he meant it (RFC 5961).
+    /// Sends a challenge ACK, which asks the peer to confirm a segment (RFC 5961).
     pub(crate) fn challenge(&mut self, cx: &mut Context) {
         if self.may_answer(cx) {
             cx.counters.challenge_acks += 1;
@@ -155,7 +155,7 @@ impl Connection {
         }
     }
 
-    /// Not too often: two ends that do not believe each other would go on for ever.
+    /// Limits the rate of such answers: two ends that reject each other's segments would go on for ever.
     fn may_answer(&mut self, cx: &Context) -> bool {
         let last = self.counts.challenged_at.get();
         let soon = last.is_some_and(|last| cx.now.since(last) < cx.config.challenge_interval);
@@ -165,8 +165,8 @@ impl Connection {
         !soon
     }
 
-    /// What comes again, or from outside of the window, is answered with an ACK at once, and what of it was
-    /// had already is reported (RFC 2883). Data is always: its sender waits for that ACK.
+    /// Acknowledges a segment that was received before, or is outside the window, and reports the part that was
+    /// received before by D-SACK (RFC 2883). For data always: its sender waits for that ACK.
     fn repeat_ack(&mut self, cx: &Context, segment: &Segment<'_>) {
         let nxt = self.receiver.nxt;
         let data_end: SeqNumber = segment.seq + segment.data_bytes();

@@ -1,4 +1,4 @@
-//! The data of a segment, its FIN, and when to acknowledge them (RFC 9293 §3.10.7.4, seventh and
+//! Processing of a segment's data and FIN, and when to acknowledge them (RFC 9293 §3.10.7.4, seventh and
 //! eighth step).
 
 use uncork_wire::tcp::Flags;
@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::event::Ready;
 use crate::stack::join::Deferral;
 
-/// Quick ACKs behind a mark.
+/// Quick-ACK credits after a CE mark.
 const MARK_QUICK_ACKS: u8 = 2;
 
 impl Connection {
@@ -25,11 +25,11 @@ impl Connection {
             return Ok(());
         }
         if !self.state.may_receive() {
-            // The peer's FIN was taken: it can only be old, and is acknowledged once more.
+            // The peer's FIN was received: this can only be old, and is acknowledged once more.
             self.ack.demand();
             return Ok(());
         }
-        // Nobody will ever read it, and the peer must know (RFC 9293 §3.6.1, RFC 2525 §2.17).
+        // Nobody will ever read it, and the peer must learn that (RFC 9293 §3.6.1, RFC 2525 §2.17).
         if (segment.seq + segment.data_bytes()).after(self.receiver.nxt)
             && let Some(error) = self.resets_on_data()
         {
@@ -58,8 +58,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether nobody will read what comes, and what its user is told if there is one: he has closed it, or shut both
-    /// ways (tcp_rcv_state_process, TCPABORTONDATA). Who has shut his reading alone still gets what comes, as in Linux.
+    /// Returns the error if nobody will read new data: the user has closed the connection, or shut down both
+    /// directions (tcp_rcv_state_process, TCPABORTONDATA). After SHUT_RD alone data is still accepted, as in Linux.
     fn resets_on_data(&self) -> Option<ConnectionError> {
         let accepted = self.listener.is_none() || self.fast.has(Fast::ACCEPTED);
         if !self.user.attached && accepted {
@@ -73,7 +73,7 @@ impl Connection {
         let window = self.receiver.window;
         match taken {
             Taken::Duplicate | Taken::Dropped => {
-                // RFC 5681 §4.2: at once, so that the sender's recovery goes on.
+                // RFC 5681 §4.2: at once, so that the sender's recovery continues.
                 self.ack.quicken(window, cx.config.quick_acks);
                 self.ack.demand();
                 return;
@@ -92,7 +92,7 @@ impl Connection {
         self.note_arrival(cx, each, segment.flags.has(Flags::PSH));
         match taken {
             Taken::Ahead => {
-                // RFC 5681 §4.2: a duplicate ACK for every segment out of order.
+                // RFC 5681 §4.2: a duplicate ACK for every out-of-order segment.
                 let ahead = &mut self.counts.trouble_mut().out_of_order;
                 *ahead = ahead.saturating_add(segment.segments());
                 self.ack.demand();
@@ -125,7 +125,7 @@ impl Connection {
         receiver.round_trip.measure(receiver.nxt, receiver.window, cx.now);
     }
 
-    /// What a timestamp that comes back, with so many octets, tells of the round trip.
+    /// Takes a round-trip sample for the receiver from a timestamp that a segment of this many octets echoes.
     #[inline(always)]
     pub(super) fn hear_echo(&mut self, cx: &Context, echo: u32, bytes: u32) {
         let age = self.peer.stamp(cx.now).wrapping_sub(echo);
@@ -134,12 +134,12 @@ impl Connection {
         self.receiver.round_trip.hear(echo, age, is_full, is_idle);
     }
 
-    /// Whether data that is next in order has nothing to set off but an ACK.
+    /// Returns whether in-order data has no effect other than an ACK.
     pub(crate) fn takes_plain_data(&self) -> bool {
         self.state == State::Established && self.user.attached && self.receiver.is_plain()
     }
 
-    /// Takes data that is next in order, of a segment that says nothing else that is new.
+    /// Takes in-order data of a segment that brings nothing else new.
     pub(crate) fn take_plain_data(&mut self, cx: &mut Context, segment: &Segment<'_>) {
         self.counts.segments_in += 1;
         self.counts.data_segments_in += 1;
@@ -150,7 +150,7 @@ impl Connection {
         self.user.news |= Ready::READABLE;
     }
 
-    /// Segments in order, of `each` octets, wait for one decision; `pushed` says that they end a write.
+    /// Decides on the ACK for in-order segments of `each` octets; `pushed` says that they end a write.
     #[inline(always)]
     pub(crate) fn acknowledge_joined(&mut self, cx: &Context, each: u32, pushed: bool) {
         self.measure_window(cx);
@@ -162,8 +162,8 @@ impl Connection {
     fn decide_on_ack(&mut self, cx: &Context) {
         let receiver = &self.receiver;
         let unacknowledged = (receiver.nxt - receiver.acknowledged).unsigned_abs();
-        // While the window is wide an ACK helps the sender on; when it closes because nobody reads, the
-        // reading will send one (__tcp_ack_snd_check).
+        // While the window is wide an ACK helps the sender; when it closes because nobody reads, the
+        // read will send one (__tcp_ack_snd_check).
         let segment_bytes = self.ack.segment_bytes();
         let moved = || {
             let offer = receiver.window_to_offer(segment_bytes, self.peer.receive_shift);
@@ -178,18 +178,18 @@ impl Connection {
         }
     }
 
-    /// RFC 3168 §6.1.3: a mark is echoed until the sender says that it has slowed down.
+    /// Notes a CE mark, which is echoed until the sender has reduced its window (RFC 3168 §6.1.3).
     fn note_mark(&mut self, cx: &Context, segment: &Segment<'_>) {
         if !self.peer.ecn {
             return;
         }
         if segment.flags.has(Flags::CWR) {
             self.peer.echoes_congestion = false;
-            // Its window may be very small (tcp_ecn_accept_cwr).
+            // The sender's window may be very small (tcp_ecn_accept_cwr).
             self.ack.demand();
         }
         let begins = segment.is_marked() && !self.peer.echoes_congestion;
-        // What cannot be marked behind what could was sent again, mostly (tcp_data_ecn_check).
+        // A packet that is not ECN-capable, after some that were, is mostly a retransmission (tcp_data_ecn_check).
         let comes_again = !segment.is_capable() && self.counts.saw_capable;
         if begins || comes_again {
             self.ack.quicken(self.receiver.window, cx.config.quick_acks.min(MARK_QUICK_ACKS));
@@ -209,7 +209,7 @@ impl Connection {
             }
         }
         if !self.state.may_receive() || !self.receiver.take_fin() {
-            // One that was taken before, or has no place yet, was not heard of, or there are gaps.
+            // It was taken before and our ACK is lost, or it comes after a gap or beyond the window.
             if segment.flags.has(Flags::FIN) {
                 self.ack.demand();
             }
@@ -223,7 +223,7 @@ impl Connection {
         }
     }
 
-    /// Who has not said his last word may be about to: his FIN carries the ACK of the peer's.
+    /// Acknowledges a FIN. If this side may close soon the ACK waits, as its own FIN can carry it.
     fn acknowledge_fin(&mut self, cx: &Context) {
         if self.state != State::Established || self.owed.duplicate_acks > 0 {
             return self.ack.demand();

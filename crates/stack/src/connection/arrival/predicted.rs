@@ -1,7 +1,7 @@
-//! Header prediction (Jacobson, 1990; Linux's `tcp_rcv_established`): the segment that a conversation goes on
-//! with, data or an ACK. It is next in order, acknowledges all that was sent, says nothing of the window that was
-//! not known, and nothing is amiss on either way. What [`Connection::handle_segment`] finds out and does about it in many steps is
-//! then known before.
+//! Header prediction (Jacobson, 1990; Linux's `tcp_rcv_established`) for the next segment of a conversation,
+//! data or an ACK. It is next in order, acknowledges everything that was sent, does not change the
+//! window, and no recovery is under way in either direction. The result of the many steps of
+//! [`Connection::handle_segment`] is then known in advance.
 
 use uncork_wire::plain::Plain;
 
@@ -14,7 +14,7 @@ use crate::event::Ready;
 use crate::units::Micros;
 
 impl Connection {
-    /// Whether that is such a segment, with so many octets of data. Without any it says something.
+    /// Returns whether this is such a segment, with this many octets of data. Without data it must acknowledge something.
     #[inline(always)]
     pub(crate) fn predicts(&mut self, cx: &Context, segment: &Plain, bytes: u32) -> bool {
         let Self { sender, receiver, peer, .. } = &*self;
@@ -32,13 +32,13 @@ impl Connection {
             && self.is_steady(cx)
     }
 
-    /// Takes it in. Its numbers are those that were expected.
+    /// Processes a predicted segment. Its numbers are the expected ones.
     #[inline(never)]
     pub(crate) fn take_predicted(&mut self, cx: &mut Context, stamps: (u32, u32), data: &[u8]) {
         self.counts.segments_in += 1;
         self.counts.last_heard = cx.now;
         self.counts.unanswered = 0;
-        // RFC 7323 §4.3, as `note_timestamp` has it.
+        // RFC 7323 §4.3, as in `note_timestamp`.
         if !self.receiver.nxt.after(self.receiver.acknowledged) {
             self.peer.note_stamp(stamps.0, cx.now);
         }
@@ -64,7 +64,7 @@ impl Connection {
         self.acknowledge_joined(cx, bytes, true);
     }
 
-    /// All that was under way has arrived: one transmission, sent once.
+    /// Handles the acknowledgment of all that was in flight: one transmission, sent once.
     #[inline(always)]
     fn take_whole_ack(&mut self, cx: &mut Context, record: &Record) {
         let segments = u32::from(record.segments);

@@ -1,4 +1,4 @@
-//! A segment comes in SYN-SENT (RFC 9293 §3.10.7.3).
+//! Processing of a segment in SYN-SENT (RFC 9293 §3.10.7.3).
 
 use uncork_wire::tcp::Flags;
 
@@ -60,10 +60,10 @@ impl Connection {
         self.take_syn_ack_data(cx, segment)
     }
 
-    /// The peer knows an old connection between the same ends, in TIME-WAIT mostly, and our reset ends that: the SYN goes
-    /// out again right behind it, and not when its timer says so, once. Linux waits for two ticks, which are the least that
-    /// its timers know (tcp_rcv_synsent_state_process), and has the case less often: all its programs have one clock and one
-    /// secret to choose numbers by (RFC 6528), so that TIME-WAIT takes most SYNs for new ones.
+    /// Retransmits the SYN directly after our reset, once, instead of when its timer expires: the peer has an old connection with
+    /// the same ends, mostly in TIME-WAIT, which the reset ends. Linux waits for two ticks, the shortest time of its timers
+    /// (tcp_rcv_synsent_state_process), and meets this case less often: all its programs share one clock and one
+    /// secret for sequence numbers (RFC 6528), so that TIME-WAIT accepts most SYNs as new ones.
     fn ask_again_soon(&mut self, cx: &Context) {
         let has_asked = self.sender.nxt != self.sender.iss;
         if has_asked && self.recovery.timeouts == 0 {
@@ -71,8 +71,8 @@ impl Connection {
         }
     }
 
-    /// At once, or with what the user sends, for whom that was asked (TCP_DEFER_ACCEPT of one who connects), or who is waiting
-    /// to (tcp_rcv_synsent_state_process). His answers to what comes then carry ACKs.
+    /// Acknowledges the SYN-ACK at once, or with the user's first data if that was asked for (TCP_DEFER_ACCEPT on an active open)
+    /// or a write waits (tcp_rcv_synsent_state_process). The user's answers to what comes then carry ACKs.
     fn acknowledge_syn_ack(&mut self, cx: &Context) {
         if self.deferral.leaves_ack() {
             self.ack.quicken(self.receiver.window, cx.config.quick_acks);
@@ -83,7 +83,7 @@ impl Connection {
         }
     }
 
-    /// It answers to a timestamp that no SYN of ours has had (Linux's PAWSActiveRejected).
+    /// Returns whether it echoes a timestamp that none of our SYNs had (Linux's PAWSActiveRejected).
     fn echoes_wrongly(&self, cx: &Context, segment: &Segment<'_>) -> bool {
         let Some((_, echo)) = segment.options.timestamps.filter(|(_, echo)| *echo != 0) else {
             return false;
@@ -93,7 +93,7 @@ impl Connection {
         echo.wrapping_sub(first) > age
     }
 
-    /// The peer's SYN tells where its numbers begin and what it knows.
+    /// Takes over the peer's initial sequence number, window and options from its SYN.
     pub(crate) fn take_syn(&mut self, cx: &Context, segment: &Segment<'_>) {
         self.receiver.begin(segment.seq);
         let shift = self.receive_shift(cx);
@@ -107,8 +107,8 @@ impl Connection {
         self.counts.last_heard = cx.now;
     }
 
-    /// What an answer to a SYN has taken, if that is the first to it. Karn: only if it was sent once, or what the peer echoes tells
-    /// which one he answers (RFC 7323 §4).
+    /// Returns the round-trip time of the handshake, from the first answer to our SYN or SYN-ACK. Karn's algorithm: only if that
+    /// was sent once, or if the echoed timestamp shows which one is answered (RFC 7323 §4).
     pub(in crate::connection) fn handshake_round_trip(
         &self,
         cx: &Context,
@@ -127,8 +127,8 @@ impl Connection {
             self.rtt.sample(round_trip);
         }
         if self.recovery.timeouts > 1 {
-            // RFC 5681 §3.1: after a lost SYN the first window is one segment; after a single one, with a
-            // first timeout of a second only, Linux does not believe it (tcp_init_transfer).
+            // RFC 5681 §3.1: after a lost SYN the initial window is one segment; Linux ignores a single loss, as the
+            // initial timeout is only a second (tcp_init_transfer).
             self.congestion.window = 1;
         }
         self.rtt.backoff = 0;
@@ -136,7 +136,7 @@ impl Connection {
         self.recovery.stuck_since.clear();
     }
 
-    /// The handshake is over for this side.
+    /// Enters ESTABLISHED.
     pub(super) fn become_established(&mut self, cx: &mut Context) {
         self.counts.delivered += 1;
         self.change_state(Cause::SynAcknowledged);
@@ -150,7 +150,7 @@ impl Connection {
         self.pacer.update(&self.congestion, out, self.segment_bytes(), self.rtt.for_pacing());
         self.user.news |= Ready::CONNECTED | Ready::WRITABLE;
         self.arm_idle_timer(cx);
-        // Without SACK Linux's recovery of a SYN ends with something behind it.
+        // Without SACK, Linux ends the recovery of a SYN only when something sent after it is acknowledged.
         if self.peer.sacks || self.listener.is_some() {
             self.note_recovery(cx.now);
         }

@@ -1,5 +1,5 @@
-//! CUBIC (RFC 9438): the window follows a cubic function of the time since it was cut, flat where it
-//! was cut before.
+//! CUBIC (RFC 9438): the window follows a cubic function of the time since the last reduction, with its
+//! plateau at the window before that.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -10,36 +10,36 @@ use super::hystart::{HyStart, Round};
 use crate::connection::recovery::Rtt;
 use crate::units::Micros;
 
-/// Time after a cut in which slow start is not judged.
+/// Time after a reduction in which HyStart does not judge slow start.
 const SETTLING: Duration = Duration::from_secs(1);
-/// How long a pace of growth holds while the window stays: nothing changes much meanwhile, and cubes are
-/// not for every ACK (a 32nd of a second in Linux's `bictcp_update`). No longer than a round trip.
+/// How long a growth rate is reused while the window stays the same: little changes meanwhile, and no cube has to be
+/// computed for every ACK (a 32nd of a second in Linux's `bictcp_update`). No longer than a round trip.
 const PACE_HOLDS: Duration = Duration::from_millis(31);
-/// How steep the function is, in segments a second³ (C, RFC 9438 §5).
+/// Scaling factor of the function, in segments per second³ (C, RFC 9438 §5).
 const STEEPNESS: f64 = 0.4;
-/// What is left of the window after a cut (beta, §4.6).
+/// Factor by which the window is multiplied in a reduction (beta, §4.6).
 const FACTOR: f64 = 0.7;
-/// What the window of an average NewReno flow grows by in a round trip, so that it gets as much as
-/// one (alpha, §4.3, equation 4).
+/// Growth per round trip with which an average flow gets as much as a NewReno flow
+/// (alpha, §4.3, equation 4).
 const FRIENDLY_GROWTH: f64 = 3.0 * (1.0 - FACTOR) / (1.0 + FACTOR);
 
-/// State since the latest cut.
+/// CUBIC's state since the latest reduction.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Cubic {
-    /// Beginning of this stage of congestion avoidance, if it has begun.
+    /// Beginning of this congestion avoidance stage, if it has begun.
     begun: Instant,
-    /// What a NewReno flow would have now, in segments (W_est).
+    /// Estimated window of a NewReno flow, in segments (W_est).
     friendly: f64,
-    /// Where the function is flat, in segments (W_max): where the window was when it was cut, or less.
+    /// Plateau of the function, in segments (W_max): the window before the reduction, or less.
     most: f32,
-    /// The same before the latest cut, should that prove wrong.
+    /// W_max before the latest reduction, in case that is undone.
     most_before: f32,
-    /// Seconds from the beginning until the function reaches `most` again (K).
+    /// Seconds from the beginning until the function reaches the plateau (K).
     inflection: f32,
-    /// Where the window really was when it was cut (cwnd_prior).
+    /// Window before the reduction (cwnd_prior).
     prior: u32,
-    /// How many segments must be acknowledged for one more; none before the first ACK of this stage. For
-    /// which window that is, and when it was found.
+    /// How many acknowledged segments grow the window by one; none before the first ACK of this stage. The fields after it
+    /// hold the window and the time for which it was computed.
     pace: Option<NonZeroU32>,
     paced_window: u32,
     paced_at: Instant,
@@ -47,14 +47,14 @@ pub(super) struct Cubic {
 }
 
 impl Cubic {
-    /// How many segments must be acknowledged for one more, now that `segments` were.
+    /// Returns how many acknowledged segments grow the window by one, after `segments` were acknowledged.
     pub(super) fn step(&mut self, window: u32, segments: u32, now: Instant, rtt: &Rtt) -> u32 {
         let current = f64::from(window);
         if self.pace.is_none() {
             self.begin(current, now);
         }
-        // §4.3: from where it was cut on, a NewReno flow grows by one again. Not from `most` on, which is less
-        // where room was left for others.
+        // §4.3: alpha is 1 once W_est has reached cwnd_prior. Not W_max, which is less after fast
+        // convergence.
         let growth = if self.friendly >= f64::from(self.prior) { 1.0 } else { FRIENDLY_GROWTH };
         self.friendly += growth * f64::from(segments) / current.max(1.0);
         let round_trip = rtt.smoothed().unwrap_or_default().as_duration();
@@ -70,7 +70,7 @@ impl Cubic {
         pace
     }
 
-    /// A stage of congestion avoidance begins.
+    /// Begins a stage of congestion avoidance.
     fn begin(&mut self, current: f64, now: Instant) {
         let above = f64::from(self.most) - current;
         if above > 0.0 {
@@ -83,29 +83,29 @@ impl Cubic {
         self.begun = now;
     }
 
-    /// The pace of growth at this time in congestion avoidance.
+    /// Computes the growth rate at this time in congestion avoidance.
     fn pace(&self, current: f64, ahead: Duration) -> u32 {
-        // Where the function will be one round trip from now (§4.2).
+        // The function's value one round trip from now (§4.2).
         let elapsed = ahead.as_secs_f64() - f64::from(self.inflection);
         let target = STEEPNESS * elapsed.powi(3) + f64::from(self.most);
         let target = target.clamp(current, 1.5 * current);
-        // Such a flow's window has whole segments: a part of one is nothing to make up for.
+        // A NewReno flow's window has whole segments: a fraction does not count.
         let target = target.max(self.friendly.floor());
         let gain = target - current;
-        // A window's worth of acknowledgments is to bring the whole gain (§4.4).
+        // A window's worth of ACKs is to bring the whole gain (§4.4).
         let step = if gain > 0.0 { current / gain } else { 100.0 * current };
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
         let step = step.ceil() as u32;
-        // Slow start's pace is the limit.
+        // No faster than slow start.
         step.max(2)
     }
 
-    /// What the window is cut to (§4.6).
+    /// Returns the reduced window (§4.6).
     pub(super) fn cut(&mut self, window: u32) -> u32 {
         let current = f64::from(window);
         self.most_before = self.most;
         self.prior = window;
-        // Fast convergence: whoever is cut below where it was before leaves room (§4.7).
+        // Fast convergence: a flow that is reduced below its former W_max leaves room for others (§4.7).
         let converges = current < f64::from(self.most);
         self.most = narrow(if converges { current * f64::midpoint(1.0, FACTOR) } else { current });
         self.pace = None;
@@ -114,7 +114,7 @@ impl Cubic {
         target
     }
 
-    /// The path may be another one now, and slow start begins anew: where that ends, the function is flat
+    /// Starts over after a timeout: the path may have changed, slow start begins again, and the plateau is where it ends
     /// (§4.8).
     pub(super) fn reset(&mut self) {
         self.most = 0.0;
@@ -122,7 +122,7 @@ impl Cubic {
         self.hystart.reset();
     }
 
-    /// Whether slow start has gone on for long enough.
+    /// Returns whether HyStart ends slow start.
     #[inline(always)]
     pub(super) fn leaves_slow_start(
         &mut self,
@@ -130,18 +130,18 @@ impl Cubic {
         took: Option<Micros>,
         round: impl Fn() -> Round,
     ) -> bool {
-        // Round trips right after a recovery are those of its queue.
+        // Round trips right after a recovery include its queue.
         let recovered = self.pace.is_some() && round().now.since(self.begun) < SETTLING;
         !recovered && took.is_some_and(|took| self.hystart.leaves(window, took, round))
     }
 
-    /// The latest cut was wrong (§4.9).
+    /// Undoes the latest reduction, which was spurious (§4.9).
     pub(super) fn undo(&mut self) {
         self.most = self.most.max(self.most_before);
         self.pace = None;
     }
 
-    /// Time in which the user has sent nothing does not count (§5.8).
+    /// Excludes the time in which the user has sent nothing (§5.8).
     #[inline]
     pub(super) fn skip(&mut self, last: Instant, now: Instant) {
         if self.pace.is_some() {
@@ -151,7 +151,7 @@ impl Cubic {
     }
 }
 
-/// Windows and the seconds until they are reached: a connection is to stay small.
+/// Narrows a window or a number of seconds to save memory in each connection.
 #[expect(clippy::cast_possible_truncation, reason = "exact up to 2²⁴ segments")]
 fn narrow(value: f64) -> f32 {
     value as f32
@@ -168,14 +168,14 @@ mod tests {
     use crate::connection::recovery::Rtt;
     use crate::units::Micros;
 
-    /// A window that is made use of, and round trips that all took as long.
+    /// Makes a fully used window, with round trips that all took the same time.
     fn begin(window: u32, round_trip_ms: u32) -> (Congestion, Rtt) {
         let mut rtt = Rtt::default();
         rtt.sample(Micros::from_millis(round_trip_ms));
         (Congestion { limited: true, ..Congestion::new(Algorithm::Cubic, window) }, rtt)
     }
 
-    /// The window at the end of each second after a cut at 1000 segments, 100 ms of round trip.
+    /// Returns the window at the end of each second after a reduction at 1000 segments, with round trips of 100 ms.
     fn seconds_after_a_cut(seconds: usize) -> Vec<u32> {
         let (mut congestion, rtt) = begin(1000, 100);
         congestion.on_congestion();
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn at_short_round_trips_it_gets_what_newreno_gets() {
-        // §4.3: in the region that is friendly to NewReno, 0.53 segments a round trip.
+        // §4.3: in the Reno-friendly region, 0.53 segments per round trip.
         let (mut congestion, rtt) = begin(40, 1);
         congestion.on_congestion();
         congestion.window = congestion.threshold;
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn whoever_leaves_room_for_others_does_not_take_it_back_faster() {
-        // §4.3 and §4.7: cut at 30 below 40, the function aims at 25.5, and yet growth is 0.53 segments a
+        // §4.3 and §4.7: reduced at 30, below 40, the plateau is at 25.5, and yet growth is 0.53 segments per
         // round trip up to 30.
         let (mut congestion, rtt) = begin(40, 1);
         congestion.on_congestion();
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn after_a_timeout_the_function_is_flat_where_slow_start_ends() {
-        // §4.8: what the window was before says nothing of the path any more.
+        // §4.8: the window before the timeout no longer says anything about the path.
         let (mut congestion, rtt) = begin(1000, 100);
         congestion.on_congestion();
         congestion.on_timeout();
@@ -241,14 +241,14 @@ mod tests {
         for round in 0..10 {
             congestion.on_ack(congestion.window, Instant::from_millis(100 * round), &rtt);
         }
-        // Ten round trips at half a segment each; the old function would have brought over a hundred.
+        // Ten round trips at half a segment each; the old function would have added over a hundred.
         assert!((703..=706).contains(&congestion.window), "{}", congestion.window);
     }
 
     #[test]
     fn a_part_of_a_segment_is_not_made_up_for() {
-        // Seven segments a round trip, 0.53 segments for them: the first one comes after 13.2, and where
-        // the pace is found anew (cubic-rto-ss-ca-cwnd-bump.pkt of packetdrill).
+        // Seven segments per round trip, 0.53 segments for them: the first one comes after 13.2, when
+        // the growth rate is computed again (cubic-rto-ss-ca-cwnd-bump.pkt of packetdrill).
         let (mut congestion, rtt) = begin(10, 100);
         congestion.on_congestion();
         congestion.on_timeout();

@@ -1,6 +1,6 @@
-//! HyStart: leaves slow start before it overflows the path (Ha and Rhee, 2011), as Linux has it: when
-//! the round trips of a round are longer than the shortest by more than an eighth, or when a round's ACKs
-//! come in a train that is as long as the path.
+//! HyStart: leaves slow start before it overflows the path (Ha and Rhee, 2011), as in Linux: when
+//! the round trips of a round exceed the shortest one by more than an eighth, or when a round's ACK
+//! train is as long as the path.
 
 use std::time::Duration;
 
@@ -9,34 +9,34 @@ use uncork_wire::SeqNumber;
 
 use crate::units::Micros;
 
-/// Below this many segments it is not looked at (hystart_low_window).
+/// Least window, in segments, for which it is active (hystart_low_window).
 const LEAST_WINDOW: u32 = 16;
-/// Round trips of a round that are measured before they are compared (HYSTART_MIN_SAMPLES).
+/// Round-trip samples of a round before they are compared (HYSTART_MIN_SAMPLES).
 const SAMPLES: u8 = 8;
-/// Bounds of what counts as longer (HYSTART_DELAY_MIN, _MAX).
+/// Bounds of the delay increase that ends slow start (HYSTART_DELAY_MIN, _MAX).
 const DELAYS: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(16));
-/// ACKs closer than this are of one train (hystart_ack_delta_us).
+/// Largest gap between the ACKs of a train (hystart_ack_delta_us).
 const TRAIN_GAP: Duration = Duration::from_millis(2);
 
-/// What an ACK tells of its round.
+/// The state of the current round at an ACK.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Round {
     pub(crate) now: Instant,
     pub(crate) una: SeqNumber,
     pub(crate) nxt: SeqNumber,
-    /// Whether segments leave spread over the round trip.
+    /// Whether segments are paced over the round trip.
     pub(crate) paced: bool,
 }
 
-/// State since slow start began.
+/// HyStart's state since slow start began.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HyStart {
-    /// The end was found.
+    /// The end of slow start was found.
     found: bool,
     /// A round has begun.
     measures: bool,
     samples: u8,
-    /// Where this round ends, and when it began.
+    /// Sequence number at which this round ends, and the time at which it began.
     end: SeqNumber,
     began: Instant,
     last_ack: Instant,
@@ -61,8 +61,8 @@ impl Default for HyStart {
 }
 
 impl HyStart {
-    /// An ACK has come in slow start. Whether to leave it. `took` is the round trip of what was sent last of what it
-    /// acknowledges, which was sent once.
+    /// Handles an ACK in slow start, and returns whether to leave it. `took` is the round trip of the most recently sent segment
+    /// that it acknowledges, which was sent once.
     #[inline]
     pub(super) fn leaves(&mut self, window: u32, took: Micros, round: impl Fn() -> Round) -> bool {
         self.shortest = self.shortest.min(took);
@@ -71,7 +71,7 @@ impl HyStart {
 
     fn judge(&mut self, took: Micros, round: Round) -> bool {
         let shortest = self.shortest;
-        // One of long ago may seem to end in the future.
+        // The end of a round long ago may seem to be in the future.
         if !self.measures || round.una.after(self.end) || self.end.after(round.nxt) {
             self.begin(round);
         }
@@ -79,7 +79,7 @@ impl HyStart {
         self.found
     }
 
-    /// Slow start begins anew.
+    /// Starts over with a new slow start.
     pub(super) fn reset(&mut self) {
         *self = Self { shortest: self.shortest, ..Self::default() };
     }
@@ -98,7 +98,7 @@ impl HyStart {
             return false;
         }
         self.last_ack = round.now;
-        // Unpaced, a window arrives as fast as the bottleneck lets it, there and back.
+        // Without pacing, a window of ACKs arrives at the bottleneck's rate, there and back.
         let long = shortest.as_duration() / if round.paced { 1 } else { 2 };
         round.now.since(self.began) > long
     }
@@ -150,7 +150,7 @@ mod tests {
         for n in 0..20 {
             assert!(!ack(&mut hystart, u64::from(n) * 3, 40, n, 100));
         }
-        // Three GiB in between, in which nobody asked: the window was too small, or there was no slow start.
+        // Three GiB in between without an ACK for it: the window was too small, or there was no slow start.
         let begin = 3 << 30;
         for n in 0..8 {
             assert!(!ack(&mut hystart, 9_000_000 + u64::from(n) * 3, 46, begin + n, begin + 100));

@@ -1,7 +1,7 @@
-//! How much may be in flight: the window, what makes it grow, and what cuts it.
+//! Congestion control: the congestion window, its growth and its reductions.
 //!
 //! Windows are in segments, as queues are: a router drops packets, not bytes. The algorithms decide
-//! how the window grows in congestion avoidance and where it is cut to; slow start, and the window
+//! how the window grows in congestion avoidance and to what it is reduced; slow start, and the window
 //! during recovery, are the same for all.
 
 mod cubic;
@@ -19,26 +19,26 @@ use super::recovery::Rtt;
 use crate::config::Algorithm;
 use crate::units::Micros;
 
-/// No window is cut below this (RFC 5681 §3.1, equation 4).
+/// Least slow start threshold after a reduction (RFC 5681 §3.1, equation 4).
 const LEAST_THRESHOLD: u32 = 2;
 
-/// The congestion window and what governs it.
+/// The congestion window and its state.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Congestion {
     /// Congestion window, in segments (cwnd).
     pub(crate) window: u32,
     /// Slow start threshold, in segments (ssthresh).
     pub(crate) threshold: u32,
-    /// The largest window before the latest cut, as far as it matters for a buffer.
+    /// The largest window before any reduction, as far as it matters for the size of a buffer.
     largest_cut: u16,
-    /// Segments acknowledged that have not yet made the window grow.
+    /// Acknowledged segments that have not yet made the window grow.
     credit: u32,
-    /// Whether the window, and not the user, has held segments back in the latest window of data
+    /// Whether the flow was window-limited in the latest window of data, not limited by the user
     /// (RFC 7661 §4.1).
     pub(crate) limited: bool,
     /// Most segments in flight in the latest window of data.
     most_in_flight: u32,
-    /// Where that window of data ends.
+    /// Sequence number at which that window of data ends.
     usage_end: SeqNumber,
     algorithm: Controller,
 }
@@ -66,7 +66,7 @@ impl Congestion {
         }
     }
 
-    /// Name of the algorithm, as Linux has it.
+    /// Returns the name of the algorithm in Linux.
     pub(crate) fn name(&self) -> &'static str {
         match self.algorithm {
             Controller::NewReno(_) => "reno",
@@ -74,7 +74,7 @@ impl Congestion {
         }
     }
 
-    /// Changes the algorithm; the window stays.
+    /// Changes the algorithm; the window stays the same.
     pub(crate) fn set_algorithm(&mut self, algorithm: Algorithm) {
         self.algorithm = Self::new(algorithm, 0).algorithm;
         self.credit = 0;
@@ -84,7 +84,7 @@ impl Congestion {
         self.window < self.threshold
     }
 
-    /// The largest window there was.
+    /// Returns the largest window so far.
     pub(crate) fn largest(&self) -> u32 {
         self.window.max(self.largest_cut.into())
     }
@@ -93,8 +93,8 @@ impl Congestion {
         self.largest_cut = u16::try_from(self.largest()).unwrap_or(u16::MAX);
     }
 
-    /// All was sent that may be sent now. Notes how much of the window was used, and for a window of
-    /// data the most that was.
+    /// Notes how much of the window is used, after everything was sent that may be sent now: for each window of
+    /// data the maximum.
     pub(crate) fn note_usage(&mut self, limited: bool, una: SeqNumber, nxt: SeqNumber, out: u32) {
         let over = !una.before(self.usage_end);
         if over || limited || !self.limited && out > self.most_in_flight {
@@ -104,13 +104,13 @@ impl Congestion {
         }
     }
 
-    /// Whether the window has been in the way, so that it may grow (RFC 7661; in slow start it may
+    /// Returns whether the window was the limit, so that it may grow (RFC 7661; in slow start it may
     /// as long as half of it is used).
     fn may_grow(&self) -> bool {
         self.limited || self.in_slow_start() && self.window < 2 * self.most_in_flight
     }
 
-    /// Something was acknowledged in slow start: has it gone on for long enough?
+    /// Lets the algorithm decide on an ACK in slow start whether to leave it.
     #[inline(always)]
     pub(crate) fn watch_slow_start(&mut self, took: Option<Micros>, round: impl Fn() -> Round) {
         if let Controller::Cubic(cubic) = &mut self.algorithm
@@ -121,7 +121,7 @@ impl Congestion {
         }
     }
 
-    /// Segments were acknowledged outside of recovery.
+    /// Grows the window for segments that were acknowledged outside recovery.
     #[inline]
     pub(crate) fn on_ack(&mut self, segments: u32, now: Instant, rtt: &Rtt) {
         if self.may_grow() {
@@ -132,7 +132,7 @@ impl Congestion {
     fn grow_for(&mut self, segments: u32, now: Instant, rtt: &Rtt) {
         let mut segments = segments;
         if self.in_slow_start() {
-            // A segment for each acknowledged (RFC 5681 §3.1 with L unbounded, as Linux and
+            // One segment per acknowledged segment (RFC 5681 §3.1 with L unbounded, as Linux and
             // RFC 9438 §4.10 allow with pacing or ABC).
             let target = (self.window + segments).min(self.threshold);
             segments -= target - self.window;
@@ -148,7 +148,7 @@ impl Congestion {
         self.grow(step, segments);
     }
 
-    /// One segment more for every `step` acknowledged.
+    /// Grows the window by one segment for every `step` acknowledged.
     fn grow(&mut self, step: u32, segments: u32) {
         let step = step.max(1);
         if self.credit >= step {
@@ -160,8 +160,8 @@ impl Congestion {
         self.credit %= step;
     }
 
-    /// Congestion: sets the threshold that the window is to come down to. The window itself follows
-    /// in recovery.
+    /// Handles congestion: sets the threshold to which the window is to be reduced. Recovery reduces the window
+    /// itself.
     pub(crate) fn on_congestion(&mut self) {
         let window = self.window;
         self.note_cut();
@@ -173,7 +173,7 @@ impl Congestion {
         self.credit = 0;
     }
 
-    /// A retransmission timeout: nothing is known of the path any more (RFC 5681 §3.1).
+    /// Handles a retransmission timeout: all knowledge of the path is void (RFC 5681 §3.1).
     pub(crate) fn on_timeout(&mut self) {
         self.note_cut();
         if let Controller::Cubic(cubic) = &mut self.algorithm {
@@ -182,7 +182,7 @@ impl Congestion {
         self.credit = 0;
     }
 
-    /// Nothing was sent for a while: what is known of the path is old (RFC 5681 §4.1; RFC 2861 halves
+    /// Handles idleness: knowledge of the path is outdated (RFC 5681 §4.1; RFC 2861 halves
     /// the window for every timeout that has passed).
     pub(crate) fn on_idle(&mut self, timeouts: u32, initial_window: u32) {
         self.threshold = self.threshold_remembered();
@@ -193,7 +193,7 @@ impl Congestion {
         self.most_in_flight = 0;
     }
 
-    /// The first data in a while leaves: time that the user has spent elsewhere is not growth's.
+    /// Handles the first data after a pause: the pause does not count as time for growth.
     #[inline]
     pub(crate) fn on_restart(&mut self, last: Instant, now: Instant) {
         if let Controller::Cubic(cubic) = &mut self.algorithm {
@@ -201,7 +201,7 @@ impl Congestion {
         }
     }
 
-    /// Three quarters of the window count as threshold if it is higher (RFC 2861 §2).
+    /// Returns the threshold, or three quarters of the window if that is higher (RFC 2861 §2).
     fn threshold_remembered(&self) -> u32 {
         if self.threshold == u32::MAX {
             return u32::MAX;
@@ -209,7 +209,7 @@ impl Congestion {
         self.threshold.max(self.window / 2 + self.window / 4)
     }
 
-    /// A congestion event was none: everything back.
+    /// Undoes a spurious congestion event.
     pub(crate) fn undo(&mut self, window: u32, threshold: u32) {
         self.window = self.window.max(window);
         self.threshold = self.threshold.max(threshold);

@@ -1,18 +1,18 @@
-//! When to acknowledge: at once, or later together with something else (RFC 9293 §3.8.6.3,
+//! When to acknowledge: at once, or delayed together with something else (RFC 9293 §3.8.6.3,
 //! RFC 5681 §4.2), as Linux decides it.
 //!
 //! A connection begins with credits for quick ACKs, so that a sender in slow start is not held up.
-//! Once they are spent an ACK waits for a second segment, for data that goes the other way, or for a
-//! timer that adapts to how densely segments come. Who answers soon after he was asked is in
-//! "ping-pong" with his peer: his answers carry the ACKs.
+//! Once they are spent an ACK waits for a second segment, for data in the other direction, or for a
+//! timer that adapts to the rate at which segments come. A side that answers soon after each request is in
+//! "pingpong" mode: its answers carry the ACKs.
 //!
-//! A quick ACK of a lone segment, and that of a FIN, may wait for a user who has not looked yet: what he answers, or
-//! his own FIN, carries it (`Config::answer_patience`; Linux has no such thing, as it cannot know when the program
-//! is about to look). It waits until he has read without answering, or for as long as is set.
+//! A quick ACK of a lone segment, and that of a FIN, may wait for a user that has not read yet: its answer, or
+//! its own FIN, carries the ACK (`Config::answer_patience`; Linux has no such thing, as it cannot know when the program
+//! is about to read). The ACK waits until the user has read without answering, or for as long as is configured.
 //!
-//! **What a credit is spent on** is the point where stacks go wrong: here, as in Linux since commit
-//! 059217c18be6, one is spent by an ACK that newly acknowledges data, never by the segments of an
-//! answer. The old counting is there to be shown (`QuickAckCounting`).
+//! **What a credit is spent on** is where stacks go wrong: here, as in Linux since commit
+//! 059217c18be6, an ACK that newly acknowledges data spends one, never the segments of an
+//! answer. The old counting is available for comparison (`QuickAckCounting`).
 
 use std::time::Duration;
 
@@ -25,31 +25,31 @@ use crate::units::Micros;
 pub(crate) const SHORTEST: Micros = Micros::from_millis(40);
 /// Longest delay (TCP_DELACK_MAX).
 pub(crate) const LONGEST: Micros = Micros::from_millis(200);
-/// Longest delay where neither an answer nor a small segment says that a reply is to come.
+/// Longest delay where neither pingpong mode nor a small segment suggests that an answer will come.
 const LONGEST_ONE_WAY: Micros = Micros::from_millis(500);
-/// Segment size to reckon with before any was seen (TCP_MSS_DEFAULT).
+/// Assumed segment size before any was seen (TCP_MSS_DEFAULT).
 const FIRST_GUESS: u16 = 536;
 
-/// What the policy knows.
+/// State of the ACK policy of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AckPolicy {
-    /// Quick ACKs left.
+    /// Quick-ACK credits left.
     quick: u8,
-    /// The user answers what it is asked: its data carries the ACKs.
+    /// Pingpong mode: the user answers requests, and its data carries the ACKs.
     ping_pong: bool,
-    /// Delay that fits the pace of what comes; none before the first data.
+    /// Delayed-ACK timeout, adapted to the rate of arrivals; none before the first data.
     delay: Option<Micros>,
-    /// When data came last.
+    /// When data was last received.
     received_at: Instant,
-    /// Data has come that no ACK has told of.
+    /// Data was received that no ACK has acknowledged.
     scheduled: bool,
-    /// An ACK must go out now.
+    /// An ACK must be sent now.
     now: bool,
-    /// An ACK that would have gone out waits for what the user says.
+    /// An ACK that is due waits for the user's answer.
     held: bool,
-    /// A segment has come below full size or at the end of a write; a second one below full size.
+    /// 1 after a segment below full size or at the end of a write, 2 after a second one below full size.
     pushed: u8,
-    /// What the peer's full segments seem to hold, in octets.
+    /// Estimated size of the peer's full segments, in octets.
     segment_bytes: u16,
     last_bytes: u16,
 }
@@ -71,24 +71,24 @@ impl Default for AckPolicy {
     }
 }
 
-/// What has come, for [`AckPolicy::on_data`].
+/// A data arrival, for [`AckPolicy::on_data`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arrival {
     pub(crate) now: Instant,
-    /// Data of one segment, as it was on the wire.
+    /// Data octets of one segment, as it was on the wire.
     pub(crate) segment_bytes: u32,
-    /// It, or the last of several, has the PSH flag.
+    /// The segment, or the last of several, has the PSH flag.
     pub(crate) pushed: bool,
-    /// The receive window that the peer has.
+    /// The receive window that the peer knows.
     pub(crate) window: u32,
     /// Largest segment that was announced.
     pub(crate) most_bytes: u16,
-    /// Credits that may be given.
+    /// Most credits that may be granted.
     pub(crate) credits: u8,
 }
 
 impl AckPolicy {
-    /// First guess of the peer's segments, once the handshake has told something
+    /// Sets the first estimate of the peer's segment size after the handshake
     /// (tcp_initialize_rcv_mss).
     pub(crate) fn begin(&mut self, mss: u32, window: u32, now: Instant) {
         self.received_at = now;
@@ -96,12 +96,12 @@ impl AckPolicy {
         self.segment_bytes = u16::try_from(guess).unwrap_or(FIRST_GUESS);
     }
 
-    /// Size of the peer's full segments.
+    /// Returns the estimated size of the peer's full segments.
     pub(crate) fn segment_bytes(&self) -> u32 {
         self.segment_bytes.into()
     }
 
-    /// New data has come, in order or not. `timeout` reckons the retransmission timeout in force.
+    /// Notes new data, in order or not. `timeout` computes the current retransmission timeout.
     #[inline(always)]
     pub(crate) fn on_data(&mut self, arrival: Arrival, timeout: impl Fn() -> Micros) {
         self.scheduled = true;
@@ -109,7 +109,7 @@ impl AckPolicy {
         let before = self.received_at;
         self.received_at = arrival.now;
         match self.delay {
-            // Most often: without a division for it.
+            // The most common case, without a division.
             Some(delay) if arrival.now <= before + Micros(SHORTEST.0 / 2) => {
                 self.delay = Some(Micros(delay.0 / 2 + SHORTEST.0 / 2));
             }
@@ -117,7 +117,7 @@ impl AckPolicy {
         }
     }
 
-    /// So long after what came before.
+    /// Adapts the delay to a longer gap between arrivals.
     fn slow_down(&mut self, arrival: Arrival, gap: Micros, timeout: impl Fn() -> Micros) {
         match self.delay {
             None => {
@@ -127,26 +127,26 @@ impl AckPolicy {
             Some(delay) if gap < delay => {
                 self.delay = Some(Micros(delay.0 / 2).saturating_add(gap).min(timeout()));
             }
-            // So long a gap means that the sender has begun with a small window again.
+            // Such a long gap means that the sender has restarted with a small window.
             Some(_) if gap > timeout() => self.grant(arrival),
             Some(_) => {}
         }
     }
 
-    /// Learns how large the peer's segments are (tcp_measure_rcv_mss).
+    /// Estimates the peer's segment size (tcp_measure_rcv_mss).
     #[inline(always)]
     fn measure(&mut self, arrival: Arrival) {
         let bytes = u16::try_from(arrival.segment_bytes).unwrap_or(u16::MAX);
         if bytes >= self.segment_bytes {
             self.segment_bytes = bytes.min(arrival.most_bytes);
-            // The end of a write that just fills a segment: nothing follows, and its sender may wait for
+            // The end of a write that just fills a segment: nothing follows, and the sender may wait for
             // the ACK (Linux 4720852ed9af).
             if arrival.pushed {
                 self.pushed = self.pushed.max(1);
             }
             return;
         }
-        // Two of one size in a row, and no runts, are full segments of a smaller size.
+        // Two of the same size in a row, unless very small, are full segments of a smaller size.
         let repeated = bytes == self.last_bytes;
         self.last_bytes = bytes;
         if repeated && bytes >= FIRST_GUESS {
@@ -162,7 +162,7 @@ impl AckPolicy {
         self.quick = self.quick.max(credits);
     }
 
-    /// The peer is in trouble and needs to hear of every segment: out of order, twice, marked
+    /// Enters quick-ACK mode: after reordering, duplicates or a mark the peer is in trouble and needs an ACK for every segment
     /// (tcp_enter_quickack_mode).
     pub(crate) fn quicken(&mut self, window: u32, credits: u8) {
         let fitting = window / (2 * u32::from(self.segment_bytes.max(1)));
@@ -172,13 +172,13 @@ impl AckPolicy {
         self.delay = Some(SHORTEST);
     }
 
-    /// Something is to be acknowledged that is no data.
+    /// Schedules an ACK for something other than data.
     pub(crate) fn schedule(&mut self) {
         self.scheduled = true;
     }
 
-    /// TCP_QUICKACK: 1 leaves ping-pong, and what waits to be acknowledged counts as small and pushed, so
-    /// that it is if nothing is left to be read; 0 enters ping-pong (__tcp_sock_set_quickack).
+    /// Handles TCP_QUICKACK: 1 leaves pingpong mode, and unacknowledged data counts as small and pushed, so
+    /// that it is acknowledged if all was read; 0 enters pingpong mode (__tcp_sock_set_quickack).
     pub(crate) fn set_quick(&mut self, quick: bool, unacknowledged: u32, drained: bool) {
         self.ping_pong = !quick;
         if quick && self.scheduled {
@@ -187,56 +187,56 @@ impl AckPolicy {
         }
     }
 
-    /// Whether each segment is acknowledged at once.
+    /// Returns whether each segment is acknowledged at once.
     pub(crate) fn is_quick(&self) -> bool {
         self.quick > 0 && !self.ping_pong
     }
 
-    /// Quick ACKs left.
+    /// Returns the quick-ACK credits left.
     pub(crate) fn credits(&self) -> u8 {
         self.quick
     }
 
-    /// Whether answers carry the ACKs.
+    /// Returns whether answers carry the ACKs.
     pub(crate) fn is_ping_pong(&self) -> bool {
         self.ping_pong
     }
 
-    /// Delay of the next ACK that is delayed.
+    /// Returns the timeout of the next delayed ACK.
     pub(crate) fn delay(&self) -> Micros {
         self.delay.unwrap_or_default()
     }
 
-    /// When data came last.
+    /// Returns when data was last received.
     pub(crate) fn received_at(&self) -> Instant {
         self.received_at
     }
 
-    /// Demands an ACK.
+    /// Demands an ACK at once.
     pub(crate) fn demand(&mut self) {
         self.now = true;
     }
 
-    /// Whether one was demanded.
+    /// Returns whether an ACK is demanded.
     pub(crate) fn is_demanded(&self) -> bool {
         self.now
     }
 
-    /// Demands an ACK, unless the user's answer may carry it: then it gives until when it waits for that.
+    /// Demands an ACK, unless the user's answer may carry it: then returns until when it waits for that.
     pub(crate) fn hold(&mut self, patience: Duration, now: Instant) -> Option<Instant> {
         self.held = !self.now && !patience.is_zero();
         self.now = !self.held;
         self.held.then(|| now + patience)
     }
 
-    /// Whether one waits for what the user says.
+    /// Returns whether an ACK waits for the user's answer.
     pub(crate) fn is_held(&self) -> bool {
         self.held
     }
 
-    /// Data has come. Decides: now, or when (__tcp_ack_snd_check). `unacknowledged` octets were
-    /// received since the last ACK; `window_moved` says whether an ACK would open the window again,
-    /// without which the program's reading sends one soon. A quick ACK has `patience` with the user.
+    /// Decides after an arrival whether to send an ACK now, or when (__tcp_ack_snd_check). `unacknowledged` octets were
+    /// received since the last ACK; `window_moved` says whether an ACK would open the window again;
+    /// if not, the program's read sends one soon. A quick ACK waits for the user for up to `patience`.
     #[inline(always)]
     pub(crate) fn decide(
         &mut self,
@@ -271,7 +271,7 @@ impl AckPolicy {
         delay = delay.min(LONGEST);
         let deadline = now + delay;
         match standing {
-            // It is nearly over: no use in waiting for the rest.
+            // It has nearly expired: waiting for the rest is no use.
             Some(standing)
                 if standing <= Instant::from_nanos(now.as_nanos() + delay.as_nanos() / 4) =>
             {
@@ -283,39 +283,39 @@ impl AckPolicy {
         }
     }
 
-    /// The delay is over (tcp_delack_timer_handler).
+    /// Handles the delayed-ACK timer (tcp_delack_timer_handler).
     pub(crate) fn on_timer(&mut self, timeout: impl FnOnce() -> Micros) {
         if !self.scheduled {
             return;
         }
         if self.ping_pong {
-            // No answer came: there is no ping-pong.
+            // No answer came: pingpong mode ends.
             self.ping_pong = false;
             self.delay = Some(SHORTEST);
         } else {
-            // The peer sends more slowly than was thought.
+            // The peer sends more slowly than expected.
             let delay = self.delay.unwrap_or(SHORTEST);
             self.delay = Some(delay.saturating_mul(2).min(timeout()));
         }
         self.now = true;
     }
 
-    /// It was read (tcp_cleanup_rbuf), by the user himself or by who hands it on to him. `drained` says that
-    /// nothing is left.
+    /// Handles a read (tcp_cleanup_rbuf), by the user itself or by a reader that passes the data on. `drained` says that
+    /// nothing is left to read.
     #[inline(always)]
     pub(crate) fn on_read(&mut self, unacknowledged: u32, drained: bool, hands_on: bool) {
         if !self.scheduled {
             return;
         }
         let small = self.pushed == 2 || self.pushed == 1 && !self.ping_pong;
-        // Who has read and says nothing has nothing to say.
+        // A user that has read and sent nothing has no answer.
         let haste = if self.held { !hands_on } else { drained && small };
         if haste || unacknowledged > u32::from(self.segment_bytes) {
             self.now = true;
         }
     }
 
-    /// Data is sent. Soon after data came, that is an answer (tcp_event_data_sent).
+    /// Notes that data is sent. Soon after data was received this is an answer (tcp_event_data_sent).
     pub(crate) fn on_data_sent(&mut self, now: Instant) {
         let answers = self.delay.is_some_and(|delay| now < self.received_at + delay);
         if answers {
@@ -323,7 +323,7 @@ impl AckPolicy {
         }
     }
 
-    /// `segments` with an ACK in them leave; all that has come is told.
+    /// Notes that `segments` with an ACK leave, which acknowledge all that was received.
     pub(crate) fn on_ack_sent(&mut self, segments: u32, counting: QuickAckCounting) {
         let spent = match counting {
             QuickAckCounting::AcksOfNewData => u32::from(self.scheduled),
@@ -368,7 +368,7 @@ mod tests {
         policy.decide(segment_bytes, || true, Duration::ZERO, now, None, None)
     }
 
-    /// One segment of 100 octets is asked and answered with `answer` segments, ten times; gives
+    /// Plays ten requests of 100 octets, each answered with `answer` segments; returns
     /// the credits left after each.
     fn exchange(counting: QuickAckCounting, answer: u32) -> Vec<u8> {
         let mut policy = AckPolicy::default();
@@ -434,7 +434,7 @@ mod tests {
         policy.on_timer(|| Micros::from_millis(200));
         assert!(!policy.is_ping_pong() && policy.is_demanded());
         policy.on_ack_sent(1, QuickAckCounting::AcksOfNewData);
-        // Missed again without an answer: the sender is slow, wait longer.
+        // Expired again without an answer: the sender is slow, so the delay grows.
         arrive(&mut policy, at(103), 100);
         policy.on_timer(|| Micros::from_millis(200));
         assert_eq!(policy.delay(), Micros::from_millis(80));

@@ -1,5 +1,5 @@
-//! The way of bytes in: from segments in any order ([`reassembly`]) to the user, what window that
-//! leaves ([`window`]), and when to acknowledge ([`ack_policy`]).
+//! The receiving side: from segments in any order ([`reassembly`]) to the user, the receive
+//! window ([`window`]), and when to acknowledge ([`ack_policy`]).
 
 pub(crate) mod ack_policy;
 pub(crate) mod reassembly;
@@ -21,35 +21,35 @@ pub(crate) struct Receiver {
     pub(crate) irs: SeqNumber,
     /// Next octet expected (RCV.NXT).
     pub(crate) nxt: SeqNumber,
-    /// What `nxt` was when an ACK was sent last.
+    /// RCV.NXT when the last ACK was sent.
     pub(crate) acknowledged: SeqNumber,
-    /// The window that this ACK had, in octets (RCV.WND).
+    /// The window in that ACK, in octets (RCV.WND).
     pub(crate) window: u32,
-    /// Where the peer's FIN is, if one has come.
+    /// Sequence number of the peer's FIN, if it has come.
     fin: Option<SeqNumber>,
-    /// Octets in order that the user has not read, and those out of order behind them.
+    /// Octets in order that the user has not read, and out-of-order octets after them.
     buffer: Ring,
     gaps: Option<Box<Reassembly>>,
-    /// What came twice, to be reported once (RFC 2883).
+    /// A range that was received twice, to be reported once by D-SACK (RFC 2883).
     pub(crate) duplicate: Option<(SeqNumber, SeqNumber)>,
-    /// How many octets may be in the buffer.
+    /// Most octets in the buffer.
     pub(crate) limit: u32,
     pub(crate) tuning: Tuning,
     pub(crate) round_trip: RoundTrip,
 }
 
-/// What has become of a segment's data.
+/// How a segment's data was handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// It was in order, and nothing waited behind it.
+    /// It was in order, and nothing was waiting after it.
     InOrder,
-    /// It has closed a gap, or part of one.
+    /// It has filled a gap, or part of one.
     Filled,
-    /// It is ahead of its turn.
+    /// It is out of order.
     Ahead,
-    /// Nothing of it was new.
+    /// All of it was received before.
     Duplicate,
-    /// It could not be kept.
+    /// It was dropped for lack of room.
     Dropped,
 }
 
@@ -70,24 +70,24 @@ impl Receiver {
         }
     }
 
-    /// The peer's SYN has come.
+    /// Starts with the peer's SYN.
     pub(crate) fn begin(&mut self, irs: SeqNumber) {
         self.irs = irs;
         self.nxt = irs + 1;
         self.acknowledged = self.nxt;
     }
 
-    /// Octets that the user can read.
+    /// Returns the number of octets that the user can read.
     pub(crate) fn readable_bytes(&self) -> u32 {
         self.buffer.len()
     }
 
-    /// The octets that the user can read, in two pieces.
+    /// Returns the octets that the user can read, in two pieces.
     pub(crate) fn readable(&self) -> (&[u8], &[u8]) {
         self.buffer.slices(0, self.buffer.len())
     }
 
-    /// The user has taken octets.
+    /// Removes octets that the user has read.
     pub(crate) fn consume(&mut self, bytes: u32, pool: &mut Pool) {
         self.buffer.consume(bytes);
         if self.buffer.len() == 0 && self.gaps.is_none() {
@@ -95,31 +95,31 @@ impl Receiver {
         }
     }
 
-    /// All of them, if there are any and they lie in one.
+    /// Returns all octets that the user can read, if there are any and they lie in one piece.
     #[inline]
     pub(crate) fn readable_piece(&self) -> Option<&[u8]> {
         self.buffer.piece()
     }
 
-    /// The user has taken all of them, and nothing waits behind.
+    /// Removes all octets after the user has read them, when there are no gaps.
     #[inline]
     pub(crate) fn consume_all(&mut self, pool: &mut Pool) {
         debug_assert!(self.gaps.is_none());
         self.buffer.release(pool);
     }
 
-    /// Whether something is missing in front of what has come, or something is to be reported.
+    /// Returns whether there is a gap before some received data, or a duplicate to report.
     pub(crate) fn has_gaps(&self) -> bool {
         self.gaps.is_some() || self.duplicate.is_some()
     }
 
-    /// Whether there is neither a gap, nor a report, nor an end.
+    /// Returns whether there is no gap, no duplicate to report, and no FIN.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         !self.has_gaps() && self.fin.is_none()
     }
 
-    /// Takes data that is next, where nothing waits behind it.
+    /// Takes in-order data when there are no gaps.
     #[inline]
     pub(crate) fn take_next(&mut self, data: &[u8], pool: &mut Pool) {
         debug_assert!(self.gaps.is_none());
@@ -141,7 +141,7 @@ impl Receiver {
             self.report_duplicate(seq, end);
             return Taken::Duplicate;
         }
-        // Where all connections have too much, nobody gets more than what his user needs to go on (tcp_try_rmem_schedule).
+        // When all buffers together hold too much, each gets only what its user needs to make progress (tcp_try_rmem_schedule).
         if pool.is_full() && (seq.after(self.nxt) || self.readable_bytes() >= LEAST_BYTES) {
             return Taken::Dropped;
         }
@@ -160,7 +160,7 @@ impl Receiver {
             return Taken::InOrder;
         };
         let reached = gaps.advance(end);
-        // The FIN's number is among them, and is taken by itself.
+        // The range may include the FIN's sequence number, which is taken separately.
         let reached = self.fin.filter(|fin| reached.after(*fin)).unwrap_or(reached);
         self.buffer.extend((reached - self.nxt).unsigned_abs());
         self.nxt = reached;
@@ -191,7 +191,7 @@ impl Receiver {
         Taken::Ahead
     }
 
-    /// The first that came twice since the last ACK is reported; others extend it if they touch it.
+    /// Notes a duplicate range for the next ACK: the first one is reported, and extended by others that touch it.
     pub(crate) fn report_duplicate(&mut self, left: SeqNumber, right: SeqNumber) {
         match &mut self.duplicate {
             Some(range) if !left.after(range.1) && !right.before(range.0) => {
@@ -203,8 +203,8 @@ impl Receiver {
         }
     }
 
-    /// The peer's FIN is at `seq`. One that contradicts what is known is not believed. Ahead of its turn it is reported
-    /// as data is: senders that know only of whole segments whether they have come count it to the last one
+    /// Notes the peer's FIN at `seq`. A FIN that contradicts an earlier one is ignored. One that is out of order is reported by
+    /// SACK like data: senders that track only whole segments count it as part of the last one
     /// (tcp_match_skb_to_sack).
     pub(crate) fn note_fin(&mut self, seq: SeqNumber, pool: &mut Pool) {
         if *self.fin.get_or_insert(seq) == seq && seq.after(self.nxt) {
@@ -212,7 +212,7 @@ impl Receiver {
         }
     }
 
-    /// Whether the FIN's turn has come: takes it.
+    /// Takes the FIN if it is next in order; returns whether it is.
     pub(crate) fn take_fin(&mut self) -> bool {
         let turn = self.fin == Some(self.nxt);
         if turn {
@@ -221,12 +221,12 @@ impl Receiver {
         turn
     }
 
-    /// Whether the peer's FIN was taken: there will be no more.
+    /// Returns whether the peer's FIN was taken, so that no more data comes.
     pub(crate) fn is_finished(&self) -> bool {
         self.fin.is_some_and(|fin| self.nxt.after(fin))
     }
 
-    /// Gives everything back.
+    /// Gives all storage back.
     pub(crate) fn release(&mut self, pool: &mut Pool) {
         self.buffer.release(pool);
         if let Some(gaps) = self.gaps.take() {

@@ -1,17 +1,17 @@
-//! What has arrived ahead of its turn: which octets, and in what order they are to be reported.
+//! Out-of-order data: which octets have arrived, and in which order they are reported by SACK.
 
 use uncork_wire::SeqNumber;
 use uncork_wire::tcp::SackBlocks;
 
-/// Ranges that are kept. Random loss of one percent in a window of 40,000 segments makes 400; who
-/// makes more than this does it on purpose, and what he sends is dropped as if the network had.
+/// Most ranges that are kept. Random loss of one percent in a window of 40,000 segments makes 400; a peer that
+/// makes more than this does so on purpose, and the excess is dropped as if it had been lost.
 const MOST_RANGES: usize = 512;
 
-/// Ranges of octets behind RCV.NXT, in order and apart from each other.
+/// Ranges of octets beyond RCV.NXT, sorted and disjoint.
 #[derive(Debug, Default)]
 pub(crate) struct Reassembly {
     ranges: Vec<(SeqNumber, SeqNumber)>,
-    /// Beginnings of the ranges that changed last, latest first (RFC 2018 §4).
+    /// Starts of the ranges that changed last, latest first (RFC 2018 §4).
     recent: [Option<SeqNumber>; SackBlocks::MOST],
 }
 
@@ -25,17 +25,17 @@ impl Reassembly {
         self.ranges.is_empty()
     }
 
-    /// The number behind the last octet.
+    /// Returns the sequence number after the last octet.
     pub(crate) fn end(&self) -> Option<SeqNumber> {
         self.ranges.last().map(|range| range.1)
     }
 
-    /// Whether `left..right` is all there already.
+    /// Returns whether all of `left..right` was received before.
     pub(crate) fn contains(&self, left: SeqNumber, right: SeqNumber) -> bool {
         self.ranges.iter().any(|range| !left.before(range.0) && !right.after(range.1))
     }
 
-    /// Adds a range; whether it is kept.
+    /// Adds a range; returns whether it is kept.
     pub(crate) fn insert(&mut self, mut left: SeqNumber, mut right: SeqNumber) -> bool {
         let from = self.ranges.partition_point(|range| range.1.before(left));
         let to = self.ranges.partition_point(|range| !range.0.after(right));
@@ -64,8 +64,8 @@ impl Reassembly {
         }
     }
 
-    /// RCV.NXT has come to `next`: what begins there or before follows at once. Gives the number up
-    /// to which everything is there now.
+    /// Advances RCV.NXT to `next`, and beyond the ranges that it reaches. Returns the number up
+    /// to which all octets have been received.
     pub(crate) fn advance(&mut self, mut next: SeqNumber) -> SeqNumber {
         let count = self.ranges.iter().take_while(|range| !range.0.after(next)).count();
         for range in self.ranges.drain(..count) {
@@ -77,7 +77,7 @@ impl Reassembly {
         next
     }
 
-    /// The blocks to report, the one that changed last first.
+    /// Adds the blocks to report, most recently changed first.
     pub(crate) fn sack_blocks(&self, blocks: &mut SackBlocks, most: usize) {
         for start in self.recent.iter().flatten() {
             if blocks.as_slice().len() >= most {
@@ -89,7 +89,7 @@ impl Reassembly {
         }
     }
 
-    /// Each of its octets.
+    /// Returns all octets of the ranges.
     #[cfg(test)]
     fn octets(&self) -> Vec<u32> {
         self.ranges.iter().flat_map(|range| range.0.0..range.1.0).collect()

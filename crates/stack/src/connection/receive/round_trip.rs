@@ -1,5 +1,5 @@
-//! What the round trip is, as far as one can tell who only receives (tcpi_rcv_rtt): by timestamps that come back with
-//! full segments, and by the time in which a whole window comes (tcp_rcv_rtt_measure_ts and tcp_rcv_rtt_measure of
+//! The receiver's estimate of the round-trip time (tcpi_rcv_rtt): from echoed timestamps of
+//! full segments, and from the time in which a whole window arrives (tcp_rcv_rtt_measure_ts and tcp_rcv_rtt_measure of
 //! Linux).
 
 use uncork_packet::Instant;
@@ -7,20 +7,20 @@ use uncork_wire::SeqNumber;
 
 use crate::units::Micros;
 
-/// The estimate.
+/// The receiver's round-trip estimate.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RoundTrip {
-    /// Smoothed, in eighths of a microsecond; zero before there is one.
+    /// Smoothed estimate, in eighths of a microsecond; zero before there is one.
     eighths: u32,
-    /// The timestamp that came back last: each is looked at once.
+    /// The last echoed timestamp: each is used once.
     echo: u32,
-    /// The window that is measured ends there.
+    /// End of the window that is being measured.
     end: SeqNumber,
-    /// When it began, in microseconds, which turn after 71 minutes; zero of none.
+    /// When it began, in microseconds, which wrap after 71 minutes; zero if none has begun.
     began: u32,
 }
 
-/// Microseconds of the clock, which are never zero.
+/// Returns the clock in microseconds, which are never zero.
 #[expect(clippy::cast_possible_truncation, reason = "see above")]
 #[inline]
 fn micros(now: Instant) -> u32 {
@@ -28,25 +28,25 @@ fn micros(now: Instant) -> u32 {
 }
 
 impl RoundTrip {
-    /// What is known; nothing before that.
+    /// Returns the estimate; zero before there is one.
     pub(crate) fn known(self) -> Micros {
         Micros(self.eighths / 8)
     }
 
-    /// A timestamp came back that was sent so many milliseconds ago, with a full segment or not. `is_idle` says that
-    /// nothing waits to be read: else it may be late because nobody reads.
+    /// Takes a sample from an echoed timestamp that was sent this many milliseconds ago, with a full segment or not. `is_idle`
+    /// says that nothing waits to be read: otherwise the sample may be late because nobody reads.
     pub(crate) fn hear(&mut self, echo: u32, age: u32, is_full: bool, is_idle: bool) {
         if echo == self.echo {
             return;
         }
         self.echo = echo;
-        // None that is below the clock's tick is believed (Linux d59fc95be9d0), nor one of the future.
+        // Samples below the clock's tick are ignored (Linux d59fc95be9d0), and so are those from the future.
         if is_full && age.cast_signed() > 0 {
             self.sample(age.saturating_mul(1000), is_idle);
         }
     }
 
-    /// Data has come in order, up to `nxt`, and `window` more may come at once.
+    /// Notes in-order data up to `nxt`, after which `window` octets more may come at once.
     #[inline(always)]
     pub(crate) fn measure(&mut self, nxt: SeqNumber, window: u32, now: Instant) {
         if self.began != 0 && nxt.before(self.end) {
@@ -59,14 +59,14 @@ impl RoundTrip {
     fn measure_window(&mut self, nxt: SeqNumber, window: u32, now: Instant) {
         let now = micros(now);
         if self.began != 0 {
-            // A peer that pauses makes it longer, so that only less is believed.
+            // A peer that pauses makes the sample longer, so only a lower one is accepted.
             self.sample(now.wrapping_sub(self.began).max(1), false);
         }
         self.end = nxt + window;
         self.began = now;
     }
 
-    /// Less is believed at once (Linux b879dcb1aeec), more if it is to be `smoothed`.
+    /// Takes a sample: a lower one at once (Linux b879dcb1aeec), a higher one only if it is to be `smoothed`.
     fn sample(&mut self, micros: u32, smoothed: bool) {
         let eighths = micros.saturating_mul(8);
         let old = self.eighths;
@@ -95,7 +95,7 @@ mod tests {
         one.hear(7, 5, true, true);
         one.hear(8, u32::MAX, true, true);
         assert_eq!(one.known(), Micros(50_000));
-        // More is smoothed, if nobody has made it late; less is believed.
+        // A higher sample is smoothed, if a slow reader did not delay it; a lower one is accepted at once.
         one.hear(9, 300, true, false);
         assert_eq!(one.known(), Micros(50_000));
         one.hear(10, 300, true, true);

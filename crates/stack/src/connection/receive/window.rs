@@ -1,4 +1,4 @@
-//! The receive window: what to offer, and how large the buffer behind it should be.
+//! The receive window: what to offer, and how large the receive buffer should be.
 
 use uncork_packet::Instant;
 use uncork_wire::SeqNumber;
@@ -9,7 +9,7 @@ use crate::units::{MaybeInstant, Micros};
 /// Largest shift of the window scale option (RFC 7323 §2.3).
 pub(crate) const LARGEST_SHIFT: u8 = 14;
 
-/// The shift that lets a window of `most` octets be told.
+/// Returns the least shift with which a window of `most` octets can be announced.
 pub(crate) fn shift_for(most: u32) -> u8 {
     (0..LARGEST_SHIFT).find(|shift| most >> shift <= u32::from(u16::MAX)).unwrap_or(LARGEST_SHIFT)
 }
@@ -17,42 +17,42 @@ pub(crate) fn shift_for(most: u32) -> u8 {
 /// Dynamic right-sizing: the buffer follows what the user reads in a round trip.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tuning {
-    /// When this round began, and what had been read by then.
+    /// When this round began, and up to where data had been read by then.
     began: MaybeInstant,
     from: SeqNumber,
-    /// Octets read in the best round so far.
+    /// Most octets read in a round so far.
     best: u32,
 }
 
 impl Tuning {
-    /// See `best`.
+    /// Returns the most octets read in a round so far.
     pub(crate) fn best_bytes(self) -> u32 {
         self.best
     }
 }
 
 impl Receiver {
-    /// What of the latest window is left, in octets (RFC 9293: RCV.NXT to its right edge).
+    /// Returns what is left of the last announced window, in octets (RFC 9293: RCV.NXT to its right edge).
     pub(crate) fn window_left(&self) -> u32 {
         u32::try_from((self.acknowledged + self.window) - self.nxt).unwrap_or(0)
     }
 
-    /// Right edge of the window.
+    /// Returns the right edge of the window.
     pub(crate) fn window_end(&self) -> SeqNumber {
         self.nxt + self.window_left()
     }
 
-    /// The window that an ACK should offer now: never less than the last one (RFC 9293 §3.8.6), and
-    /// more only if it is worth a segment or half the buffer (§3.8.6.2.2).
+    /// Returns the window that an ACK should offer now: never less than the last one (RFC 9293 §3.8.6), and
+    /// more only if it grows by a segment or half the buffer (silly window avoidance, §3.8.6.2.2).
     #[inline(always)]
     pub(crate) fn window_to_offer(&self, segment_bytes: u32, shift: u8) -> u32 {
         let left = self.window_left();
         let free = self.limit.saturating_sub(self.readable_bytes());
         let silly = free < self.limit / 2 && (free < segment_bytes || free < self.limit / 16);
         let offered = if silly { 0 } else { free };
-        // The shift cuts off what is less than a unit; the right edge must not move left for it. It may, by less than
-        // a unit, where it has moved right so often that there is no room for more (RFC 7323 §2.4): who sends a few
-        // octets at a time would fill a window that never closes (tcp_try_rmem_schedule drops what comes then).
+        // The shift cuts off what is less than a unit; the right edge must not move left because of that. It may, by less than
+        // a unit, where rounding up has exhausted the buffer (RFC 7323 §2.4): a sender of few octets at a time would
+        // otherwise fill a window that never closes (tcp_try_rmem_schedule drops what comes then).
         let rest = (1 << shift) - 1;
         let rounded = left.saturating_add(rest) & !rest;
         let fits = rounded.saturating_add(self.readable_bytes()) <= self.limit + rest + 1;
@@ -61,9 +61,9 @@ impl Receiver {
         offered.min(u32::from(u16::MAX) << shift)
     }
 
-    /// The user has read: makes the buffer larger if he reads as fast as the peer sends (Linux's
+    /// Grows the buffer after a read if the user reads as fast as the peer sends (Linux's
     /// tcp_rcv_space_adjust, after Fisk and Feng's dynamic right-sizing). The round trip is the receiver's own
-    /// ([`super::RoundTrip`]).
+    /// estimate ([`super::RoundTrip`]).
     pub(crate) fn tune(&mut self, now: Instant, round_trip: Micros, segment_bytes: u32, most: u32) {
         let read = self.nxt - self.readable_bytes();
         let from = self.tuning.from;
@@ -72,7 +72,7 @@ impl Receiver {
             self.tuning.from = read;
             return;
         };
-        // None is known before the first window has come, and what is read in no time at all says nothing of the next.
+        // No estimate before the first window has come, and a read in zero time would say nothing about the next.
         if round_trip == Micros::ZERO || now < began + round_trip {
             return;
         }
@@ -83,7 +83,7 @@ impl Receiver {
             return;
         }
         self.tuning.best = copied;
-        // Twice of what was read, for a sender in slow start, and some for the first of them.
+        // Twice what was read, for a sender in slow start, and some for its first segments.
         let wanted = copied.saturating_mul(2).saturating_add(16 * segment_bytes);
         self.limit = self.limit.max(wanted.min(most));
     }
@@ -120,7 +120,7 @@ mod tests {
         receiver.take(SeqNumber(1), &[0; 32_768], &mut pool);
         assert_eq!(receiver.window_left(), 0);
         assert_eq!(receiver.window_to_offer(1460, 0), 0);
-        // One segment's worth read is silly, half of the buffer is not.
+        // Reading one segment's worth does not open the window, half of the buffer does.
         receiver.consume(1459, &mut pool);
         assert_eq!(receiver.window_to_offer(1460, 0), 0);
         receiver.consume(14_925, &mut pool);
@@ -140,7 +140,7 @@ mod tests {
         let mut pool = Pool::new(0);
         for most_bytes in [1, 100, 1460] {
             let mut receiver = receiver(65_536);
-            // Whoever leaves an octet of it has it rounded up with each ACK.
+            // A sender that leaves an octet of the window has it rounded up with each ACK.
             for _ in 0..200_000 {
                 let bytes = receiver.window_left().saturating_sub(1).min(most_bytes);
                 receiver.take(receiver.nxt, &vec![0; bytes as usize], &mut pool);
@@ -150,7 +150,7 @@ mod tests {
                 assert!(kept <= 65_536 + 128, "{kept}");
             }
             assert!(receiver.readable_bytes() > 65_000 && receiver.window <= 128);
-            // And whoever reads has all of it again.
+            // And once it is read the whole window is open again.
             receiver.consume(receiver.readable_bytes(), &mut pool);
             assert_eq!(receiver.window_to_offer(1460, 7), 65_536);
         }
@@ -166,7 +166,7 @@ mod tests {
         receiver.consume(60_000, &mut pool);
         receiver.tune(Instant::from_millis(9), round, 1000, 1 << 20);
         assert_eq!(receiver.limit, 65_536);
-        // Nor while none is known.
+        // Nor while there is no estimate.
         receiver.tune(Instant::from_millis(10), Micros::ZERO, 1000, 1 << 20);
         assert_eq!(receiver.limit, 65_536);
         receiver.tune(Instant::from_millis(10), round, 1000, 1 << 20);

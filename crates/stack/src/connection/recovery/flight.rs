@@ -1,8 +1,8 @@
-//! What has been sent and is not yet acknowledged: the scoreboard (RFC 6675 §4, RFC 8985 §5.2).
+//! The scoreboard of data that was sent and not yet acknowledged (RFC 6675 §4, RFC 8985 §5.2).
 //!
-//! One record for each transmission, which may be a train of many segments; it is split where an
-//! acknowledgment or a loss divides it. Neighbours that have both been SACKed become one record again,
-//! so that a look at all records is a look at holes.
+//! It has one record for each transmission, which may be a train of many segments; a record is split where an
+//! acknowledgment or a loss divides it. Neighbours that have both been SACKed are merged again,
+//! so that a search through all records is a search for holes.
 
 use uncork_packet::Instant;
 use uncork_wire::SeqNumber;
@@ -13,30 +13,30 @@ use super::record::{
 use super::records::{Records, Settled};
 use crate::memory::Pool;
 
-/// Records beyond which a SACK block divides none any more: one divides a train in up to three, each insertion moves what is
-/// behind it, and who tells of every other segment of a large window would make thousands of a few. An honest receiver
-/// tells of far fewer ranges ([`Reassembly`](crate::connection::receive::Reassembly) keeps 512), and Linux stops at as
-/// many, give or take (tcp_fragment, where sk_wmem_queued is twice the send buffer; CVE-2019-11478).
+/// Number of records beyond which SACK blocks no longer split records: one splits a train in up to three, each insertion moves
+/// all records after it, and a peer that SACKs every other segment of a large window would make thousands of a few. An honest
+/// receiver reports far fewer ranges ([`Reassembly`](crate::connection::receive::Reassembly) keeps 512), and Linux stops at
+/// about as many (tcp_fragment, where sk_wmem_queued is twice the send buffer; CVE-2019-11478).
 const MOST_DIVIDED: usize = 4096;
 
-/// What one ACK has newly told.
+/// What one ACK newly reports as delivered.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Delivered {
-    /// Segments that are now known to have arrived, and were not before.
+    /// Segments that are newly known to have been delivered.
     pub(crate) segments: u32,
-    /// Segments below SND.UNA that were not below it before, SACKed or not.
+    /// Segments that are newly below SND.UNA, SACKed before or not.
     pub(crate) acked_segments: u32,
     /// Segments that were newly SACKed.
     pub(crate) sacked_segments: u32,
-    /// When the oldest and the newest of the segments left that were sent once only.
+    /// When the oldest of the delivered segments that were sent only once left.
     pub(crate) oldest_sent: Option<Instant>,
-    /// See above.
+    /// When the newest of them left.
     pub(crate) newest_sent: Option<Instant>,
-    /// Of the newest.
+    /// The delivery measurement of the newest.
     pub(crate) passed: Option<Passed>,
-    /// Something that was sent again was acknowledged.
+    /// Something that was retransmitted was acknowledged.
     pub(crate) ambiguous: bool,
-    /// Where the first begins that was sent once only.
+    /// Start of the first delivered segment that was sent only once.
     pub(crate) original: Option<SeqNumber>,
 }
 
@@ -50,7 +50,7 @@ impl Delivered {
             self.original = Some(first.unwrap_or(record.seq));
             self.oldest_sent =
                 Some(self.oldest_sent.map_or(record.sent_at, |sent| sent.min(record.sent_at)));
-            // Those of one turn left at the same time, the later ones behind the others.
+            // Segments sent in one turn have the same time; the later ones come after the others.
             if self.newest_sent.is_none_or(|newest| newest <= record.sent_at) {
                 self.newest_sent = Some(record.sent_at);
                 self.passed = Some(record.passed());
@@ -63,15 +63,15 @@ impl Delivered {
 #[derive(Debug, Default)]
 pub(crate) struct Flight {
     pub(super) records: Records,
-    /// Not cumulatively acknowledged.
+    /// Segments that are not cumulatively acknowledged.
     out: u32,
     sacked: u32,
     pub(super) lost: u32,
     pub(super) retransmitted: u32,
-    /// No record before this one wants a retransmission.
+    /// No record before this number wants a retransmission.
     pub(super) hint: SeqNumber,
-    /// When more than so many segments have arrived in all, what was out while the user had no more has; zero if he always
-    /// had (app_limited).
+    /// Total of delivered segments beyond which everything that was sent while application-limited has arrived; zero if the flow
+    /// is not application-limited (app_limited).
     limited_until: u32,
 }
 
@@ -80,32 +80,32 @@ impl Flight {
         self.records.is_empty()
     }
 
-    /// Segments sent and not cumulatively acknowledged.
+    /// Returns the number of segments sent and not cumulatively acknowledged.
     pub(crate) fn out_segments(&self) -> u32 {
         self.out
     }
 
-    /// Segments that the peer holds out of order.
+    /// Returns the number of SACKed segments.
     pub(crate) fn sacked_segments(&self) -> u32 {
         self.sacked
     }
 
-    /// Segments thought lost, sent again or not.
+    /// Returns the number of segments considered lost, retransmitted or not.
     pub(crate) fn lost_segments(&self) -> u32 {
         self.lost
     }
 
-    /// Retransmissions in flight.
+    /// Returns the number of retransmissions in flight.
     pub(crate) fn retransmitted_segments(&self) -> u32 {
         self.retransmitted
     }
 
-    /// Segments that are believed to be on their way (pipe in RFC 6675 §4).
+    /// Returns the number of segments considered in flight (pipe in RFC 6675 §4).
     pub(crate) fn in_flight(&self) -> u32 {
         (self.out + self.retransmitted).saturating_sub(self.sacked + self.lost)
     }
 
-    /// Whether it is one transmission at most, sent once, of which nothing was told yet.
+    /// Returns whether it holds at most one transmission, sent once and without any mark.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
         self.records.lone().map_or_else(|| self.is_plain_train(), |lone| lone.is_untold())
@@ -116,7 +116,7 @@ impl Flight {
         self.records.get(1).is_none() && self.first().is_none_or(|only| only.is_untold())
     }
 
-    /// Takes that one: it has arrived.
+    /// Removes that transmission, which was acknowledged as a whole.
     #[inline]
     pub(crate) fn take_plain(&mut self) -> Option<Record> {
         let only = match self.records.take_lone() {
@@ -137,13 +137,13 @@ impl Flight {
         self.records.front()
     }
 
-    /// The record that ends last.
+    /// Returns the record that ends last.
     pub(crate) fn last(&self) -> Option<&Record> {
         self.records.back()
     }
 
-    /// Adds what was sent for the first time; `acked` is when the latest ACK has come, or when the first
-    /// of what is in flight left.
+    /// Adds a first transmission; `acked` is when the latest ACK came, or when the first
+    /// transmission that is in flight left.
     pub(crate) fn push(
         &mut self,
         (seq, end): (SeqNumber, SeqNumber),
@@ -162,7 +162,7 @@ impl Flight {
         self.records.push(record, pool);
     }
 
-    /// The same of one segment while nothing is in flight.
+    /// Adds a first transmission of one segment while nothing is in flight.
     #[inline]
     pub(crate) fn push_first(
         &mut self,
@@ -178,7 +178,7 @@ impl Flight {
         self.records.push_first(record, pool);
     }
 
-    /// The user has no more than is out, of which more could be, while so many segments have arrived
+    /// Marks the flow as application-limited until all that is in flight now has been delivered
     /// (tcp_rate_check_app_limited).
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "they are compared in a circle")]
@@ -186,7 +186,7 @@ impl Flight {
         self.limited_until = (delivered as u32).wrapping_add(self.in_flight()).max(1);
     }
 
-    /// So many have arrived.
+    /// Ends the application-limited state if enough segments were delivered.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "they are compared in a circle")]
     pub(crate) fn note_delivered(&mut self, delivered: u64) {
@@ -195,26 +195,26 @@ impl Flight {
         }
     }
 
-    /// What is sent now is marked so.
+    /// Returns the mark for what is sent now.
     #[inline]
     fn mark(&self) -> u8 {
         if self.limited_until > 0 { LIMITED } else { 0 }
     }
 
-    /// Gives the list back once nothing is in flight.
+    /// Gives the list back to the pool if nothing is in flight.
     #[inline]
     pub(crate) fn release(&mut self, pool: &mut Pool) {
         self.records.release(pool);
     }
 
-    /// Forgets everything.
+    /// Removes all records.
     pub(crate) fn clear(&mut self, pool: &mut Pool) {
         self.records.clear();
         self.release(pool);
         *self = Self::default();
     }
 
-    /// All before `una` has arrived. `each` sees what was not known to have.
+    /// Removes everything before `una`. `each` is called for what was not known to be delivered.
     pub(crate) fn acknowledge(
         &mut self,
         una: SeqNumber,
@@ -228,7 +228,7 @@ impl Flight {
             }
             let whole = !first.end.after(una);
             if !whole && !self.split(0, una, mss) {
-                // Less than a segment of it: what is left begins here, and counts as before.
+                // Less than a segment of it: the rest begins here, and counts as before.
                 if let Some(first) = self.records.front_mut() {
                     first.seq = una;
                 }
@@ -242,13 +242,13 @@ impl Flight {
                 each(&record);
             }
             if !whole {
-                // The rest of a segment that was cut in the middle.
+                // The rest of a segment that was acknowledged in part.
                 if let Some(first) = self.records.front_mut() {
                     first.seq = una;
                 }
             }
         }
-        // So that they never get so old that they would seem to be to come.
+        // Moved along, as after a wrap an old number would seem to be in the future.
         if let Some(first) = self.records.front() {
             let first = first.seq;
             self.hint = self.hint.max(first);
@@ -271,7 +271,7 @@ impl Flight {
         }
     }
 
-    /// The peer holds `left..right`, as whole segments of ours. `each` sees what is news.
+    /// Marks the whole segments within `left..right` as SACKed. `each` is called for newly SACKed records.
     pub(crate) fn sack(
         &mut self,
         (left, right): (SeqNumber, SeqNumber),
@@ -289,7 +289,7 @@ impl Flight {
                 continue;
             }
             if record.seq.before(left) {
-                // The first whole segment at or behind the left edge.
+                // The first whole segment at or after the left edge.
                 let into = (left - record.seq).unsigned_abs().next_multiple_of(mss.max(1));
                 if into < record.len() {
                     self.divide(index, record.seq + into, mss);
@@ -314,7 +314,7 @@ impl Flight {
         }
     }
 
-    /// Joins a SACKed record with SACKed neighbours; gives the place behind it.
+    /// Merges a SACKed record with SACKed neighbours; returns the index after it.
     fn merge(&mut self, mut index: usize) -> usize {
         if index > 0 && self.join(index - 1) {
             index -= 1;
@@ -341,17 +341,17 @@ impl Flight {
         true
     }
 
-    /// Divides a record for a SACK block as [`Self::split`] does, unless there are too many: then it tells nothing of this
-    /// one, which is sent again if need be.
+    /// Divides a record for a SACK block as [`Self::split`] does, unless there are too many: then the block is ignored for this
+    /// record, which is retransmitted if need be.
     fn divide(&mut self, index: usize, at: SeqNumber, mss: u32) -> bool {
         self.records.count() < MOST_DIVIDED && self.split(index, at, mss)
     }
 
-    /// Divides a record before the segment that has `at` in it; whether there was one to divide
-    /// before.
+    /// Splits a record before the segment that contains `at`; returns whether it has a segment
+    /// before that.
     pub(super) fn split(&mut self, index: usize, at: SeqNumber, mss: u32) -> bool {
         let Some(record) = self.records.get_mut(index) else { return false };
-        // A FIN may make the last one longer by an octet.
+        // A FIN may make the last segment longer by an octet.
         let most = record.segments.saturating_sub(1);
         let segments = (at - record.seq).unsigned_abs() / mss.max(1);
         let segments = u16::try_from(segments).unwrap_or(u16::MAX).min(most);
@@ -372,7 +372,7 @@ impl Flight {
         true
     }
 
-    /// Segments are of another size from now on: counts anew, and what was longer is lost.
+    /// Counts in segments of a new size; records whose number of segments changes count as lost.
     pub(crate) fn resegment(&mut self, mss: u32) {
         (self.out, self.sacked, self.lost, self.retransmitted) = (0, 0, 0, 0);
         for record in self.records.iter_mut() {
@@ -391,8 +391,8 @@ impl Flight {
         self.judge_anew();
     }
 
-    /// The peer has forgotten what it had SACKed (RFC 2018 §8). What was joined then is counted in
-    /// segments as it will be sent again.
+    /// Removes all SACK marks, as the peer has reneged (RFC 2018 §8). Merged records are counted in
+    /// the segments in which they will be retransmitted.
     pub(crate) fn forget_sacks(&mut self, mss: u32) {
         for record in self.records.iter_mut().filter(|record| record.is_sacked()) {
             record.marks &= !SACKED;
@@ -404,7 +404,7 @@ impl Flight {
         self.judge_anew();
     }
 
-    /// Nothing was lost: everything is in flight, once.
+    /// Removes all marks of losses and retransmissions: everything is in flight, once.
     pub(crate) fn forget_losses(&mut self) {
         for record in self.records.iter_mut() {
             record.marks &= !(LOST | RETRANSMITTED);
@@ -414,9 +414,9 @@ impl Flight {
         self.judge_anew();
     }
 
-    /// The first record that is lost and not sent again since.
+    /// Returns the first record that is lost and not retransmitted since.
     pub(crate) fn next_lost(&self) -> Option<&Record> {
-        // All that is lost was sent again.
+        // Everything that is lost has been retransmitted.
         if self.lost == self.retransmitted {
             return None;
         }
@@ -424,7 +424,7 @@ impl Flight {
         self.records.from(from).find(|record| record.wants_retransmission())
     }
 
-    /// What begins at `seq` was sent again, as far as `segments` go: a probe has the end of a train only.
+    /// Notes a retransmission from `seq` on, of this many segments: a probe has only the end of a train.
     pub(crate) fn retransmitted(&mut self, seq: SeqNumber, segments: u16, mss: u32, now: Instant) {
         let mut index = self.records.partition_point(|record| !record.end.after(seq));
         if self.records.get(index).is_some_and(|record| record.seq.before(seq)) {
@@ -438,7 +438,7 @@ impl Flight {
         let Some(record) = self.records.get_mut(index) else { return };
         record.sent_at = now;
         record.marks |= AMBIGUOUS;
-        // A probe of what is not known lost is a copy: the original still counts, and nothing else.
+        // A probe of what is not known to be lost is a copy: the original still counts, and nothing else.
         if record.is_lost() && record.marks & RETRANSMITTED == 0 {
             record.marks |= RETRANSMITTED;
             let (segments, end) = (u32::from(record.segments), record.end);
@@ -504,7 +504,7 @@ mod tests {
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            // A FIN makes it longer.
+            // A FIN makes the last segment longer.
             3 => (1u16..20, 1u32..=MSS + 1).prop_map(|(segments, last)| Step::Send(segments, last)),
             3 => (0u32..6000, 1u32..900).prop_map(|(at, bytes)| Step::Sack(at, bytes)),
             2 => (0u32..900).prop_map(Step::Ack),
@@ -576,7 +576,7 @@ mod tests {
                 if !matches!(step, Step::Renege) {
                     delivered_in_all += delivered.segments;
                 } else {
-                    // What was forgotten will be delivered again, perhaps in fewer segments.
+                    // What was reneged will be delivered again, perhaps in fewer segments.
                     sent = sent.min(delivered_in_all) + flight.out_segments();
                     delivered_in_all = sent - flight.out_segments();
                 }
@@ -597,7 +597,7 @@ mod tests {
         let ends = [0, MSS, half - MSS, half, half + MSS].map(SeqNumber);
         for (&seq, &end) in ends.iter().zip(&ends[1..]) {
             flight.push((seq, end), 1, (Instant::ZERO, Instant::ZERO), &mut pool);
-            // Two segments stay out, at last on both sides of 2 GiB behind the first of all.
+            // Two segments stay out, in the end on both sides of the point 2 GiB after the first of all.
             let una = if end == ends[1] || end == ends[2] { seq } else { ends[2] };
             flight.acknowledge(una, MSS, &mut Delivered::default(), |_| ());
         }
@@ -652,7 +652,7 @@ mod tests {
         assert_eq!((flight.records().count(), news.sacked_segments), (5, 2));
         flight.sack((SeqNumber(200), SeqNumber(500)), MSS, &mut news, |_| ());
         assert_eq!((flight.records().count(), news.sacked_segments), (3, 3));
-        // An edge within a segment says nothing of that segment.
+        // A block edge within a segment says nothing about that segment.
         flight.sack((SeqNumber(550), SeqNumber(799)), MSS, &mut news, |_| ());
         assert_eq!((flight.sacked_segments(), news.sacked_segments), (4, 4));
     }

@@ -1,50 +1,50 @@
-//! F-RTO: was a timeout right? (RFC 5682 §3.1, the SACK-enhanced version, as tcp_process_loss has it)
+//! F-RTO: detection of spurious timeouts (RFC 5682 §3.1, the SACK-enhanced version, as in tcp_process_loss).
 //!
-//! After a timeout the first segment goes out again. If the ACK for it does not tell, new data is sent
-//! rather than the rest of what is thought lost: what the next ACK is for then does. An ACK for something
-//! that was sent once only, before the timeout, says that the rest was late and not lost.
+//! After a timeout the first segment is retransmitted. If the ACK for it is not conclusive, new data is sent
+//! instead of the rest of what is considered lost, and the next ACK decides. An ACK for something
+//! that was sent only once, before the timeout, shows that the rest was late and not lost.
 
 use uncork_wire::SeqNumber;
 
 use super::{Phase, Recovery};
 
-/// What an ACK says that came after a timeout.
+/// What an ACK after a timeout shows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Evidence {
     /// SND.UNA and SND.NXT now.
     pub(crate) una: SeqNumber,
     pub(crate) next: SeqNumber,
-    /// SND.UNA has moved.
+    /// SND.UNA has advanced.
     pub(crate) progress: bool,
-    /// Something was SACKed, or the ACK says nothing new.
+    /// Something was SACKed, or the ACK is a duplicate.
     pub(crate) out_of_order: bool,
-    /// Where the first begins of what has arrived and was sent once only.
+    /// Start of the first delivered segment that was sent only once.
     pub(crate) original: Option<SeqNumber>,
-    /// There is something new that the peer's window has room for.
+    /// There is new data that the peer's window has room for.
     pub(crate) has_new: bool,
 }
 
-/// What is known of a timeout.
+/// State of the detection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Doubt {
-    /// There was none, or it was right, or nobody can tell.
+    /// There was no timeout, or it was genuine, or that cannot be determined.
     #[default]
     None,
-    /// The first segment was sent again (step 1).
+    /// The first segment was retransmitted (step 1).
     Fired,
-    /// New data goes out in place of what is thought lost (step 2.b), until the next ACK.
+    /// New data is sent instead of what is considered lost (step 2.b), until the next ACK.
     TriesNew,
-    /// It has gone out, and the ACK for it is awaited (step 3).
+    /// New data was sent, and its ACK is awaited (step 3).
     Waits,
 }
 
 impl Recovery {
-    /// Whether the timeout was wrong.
+    /// Processes an ACK; returns whether the timeout was spurious.
     pub(crate) fn judge_timeout(&mut self, evidence: Evidence) -> bool {
         if self.phase != Phase::Loss || self.doubt == Doubt::None {
             return false;
         }
-        // Step 3.b: never sent again, from before the timeout, and it has arrived.
+        // Step 3.b: something from before the timeout that was never retransmitted has been delivered.
         if evidence.original.is_some_and(|seq| seq.before(self.point)) {
             self.doubt = Doubt::None;
             return true;
@@ -58,7 +58,7 @@ impl Recovery {
         false
     }
 
-    /// Whether what is new goes before what is thought lost; if some of it has gone, alone.
+    /// Returns whether new data goes before what is considered lost; true if alone, as some was sent already.
     pub(crate) fn tries_new(&self, next: SeqNumber) -> Option<bool> {
         (self.doubt == Doubt::TriesNew).then(|| next.after(self.point))
     }
@@ -99,7 +99,7 @@ mod tests {
         assert!(!recovery.judge_timeout(evidence(1, 10, None)));
         assert_eq!(recovery.tries_new(SeqNumber(10)), Some(false));
         assert_eq!(recovery.tries_new(SeqNumber(12)), Some(true));
-        // Two new ones were sent, and one of them was SACKed: the others are lost indeed.
+        // Two new segments were sent, and one of them was SACKed: the others are lost indeed.
         let sacked = Evidence { progress: false, out_of_order: true, ..evidence(1, 12, Some(10)) };
         assert!(!recovery.judge_timeout(sacked));
         assert!(!recovery.judge_timeout(evidence(3, 12, Some(2))));

@@ -1,5 +1,5 @@
-//! Which of what is out is lost. A scoreboard may have thousands of records, and an ACK comes for each few of them: what is
-//! settled is not looked at again (CVE-2019-11478).
+//! Marking of lost records. A scoreboard may have thousands of records, and an ACK comes for every few of them: records
+//! that are settled are not examined again (CVE-2019-11478).
 
 use uncork_packet::Instant;
 
@@ -7,37 +7,37 @@ use super::flight::Flight;
 use super::record::{RETRANSMITTED, Record};
 use super::records::Settled;
 
-/// What is thought of a record.
+/// The verdict on a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Judgement {
-    /// It will not arrive.
+    /// It is lost.
     Lost,
-    /// It still may.
+    /// It may still arrive.
     Wait,
-    /// So may all behind it, which left later: not of what was sent again.
+    /// It may still arrive, and so may all records after it, which were sent later: never for a retransmission.
     Stop,
 }
 
 impl Flight {
-    /// Looks at what is neither SACKed nor known lost, in the order of the numbers, until `judge` says stop.
+    /// Examines the records that are neither SACKed nor known to be lost, by sequence number, until `judge` says stop.
     pub(crate) fn judge(&mut self, judge: impl FnMut(&Record) -> Judgement) {
         self.judge_from(0, judge);
     }
 
-    /// The same where only what left at `newest` or before can be judged to be lost: what is known to be SACKed or lost
-    /// is passed over, however much it is.
+    /// Does the same where only records sent at `newest` or before can be lost: those known to be SACKed or lost
+    /// are skipped, however many they are.
     pub(crate) fn judge_until(&mut self, newest: Instant, judge: impl FnMut(&Record) -> Judgement) {
         self.judge_from(self.first_to_judge(newest), judge);
     }
 
-    /// Where to begin. The order of the numbers is that of sending, but for what was sent again, which may stand anywhere before
-    /// (Linux has a list in the order of sending beside, tsorted_sent_queue).
+    /// Returns the first index to examine. Records are in the order of sending, except retransmissions, which may be anywhere
+    /// before (Linux has an additional list in the order of sending, tsorted_sent_queue).
     fn first_to_judge(&self, newest: Instant) -> usize {
         let settled = self.records.settled();
         if !self.records.has_many() || self.retransmitted > 0 && newest >= settled.again_since {
             return 0;
         }
-        // So it is where nothing is lost.
+        // The usual case when nothing is lost.
         if self.records.front().is_none_or(|first| first.end.after(settled.until)) {
             return 0;
         }
@@ -68,7 +68,7 @@ impl Flight {
                 waits.get_or_insert(record.seq);
             }
             if judgement == Judgement::Stop {
-                // What stands behind it left later, and so did its copies.
+                // Records after it were sent later, and so were their retransmissions.
                 again_since = Some(again_since.map_or(record.sent_at, |at| at.min(record.sent_at)));
                 waits.get_or_insert(record.seq);
                 break;
@@ -80,7 +80,7 @@ impl Flight {
         self.records.settle(Settled { until, again_since });
     }
 
-    /// The first segment is lost: all that duplicate ACKs without SACK can tell (RFC 6582).
+    /// Marks the first segment as lost, which is all that duplicate ACKs without SACK can show (RFC 6582).
     pub(crate) fn lose_first_segment(&mut self, mss: u32) {
         let Some(&first) = self.records.front() else { return };
         if first.segments > 1 {
@@ -94,7 +94,7 @@ impl Flight {
         }
     }
 
-    /// What was SACKed or lost may not be any more.
+    /// Makes all records subject to examination again, after SACK or loss marks were removed.
     pub(super) fn judge_anew(&mut self) {
         if let Some(first) = self.records.front() {
             let until = first.seq;
@@ -124,7 +124,7 @@ mod tests {
         Instant::from_millis(millis)
     }
 
-    /// `count` segments, in trains of so many, all sent at once.
+    /// Makes `count` segments, in trains of `train`, all sent at once.
     fn flight(count: u32, train: u16) -> Flight {
         let mut flight = Flight::default();
         let mut pool = Pool::new(0);
@@ -151,11 +151,11 @@ mod tests {
         for (acks, segment) in (1..8000).step_by(2).enumerate() {
             sack(&mut flight, &mut rack, &rtt, segment, at(50));
             rack.detect(&mut flight, at(50), &rtt, true, false);
-            // All before it was SACKed or is lost.
+            // All records before it are SACKed or lost.
             assert_eq!(flight.lost_segments() as usize, acks + 1);
             assert_eq!(most(&flight, at(0)), 8000 - segment as usize - 1);
         }
-        // Copies stand among them, and those are judged once something arrives that left after one of them.
+        // Retransmissions among them are examined once something is delivered that was sent after one of them.
         let first = flight.next_lost().map(|record| record.seq);
         assert_eq!(first, Some(SeqNumber(0)));
         flight.retransmitted(SeqNumber(0), 1, MSS, at(60));
@@ -174,7 +174,7 @@ mod tests {
         }
         rack.detect(&mut flight, at(41), &rtt, false, false);
         assert_eq!(flight.lost_segments(), 10);
-        // The sixth and then the third go out again; what leaves behind them arrives, and they do not.
+        // The sixth and then the third are retransmitted; what is sent after them arrives, and they do not.
         for (segment, now) in [(6, 43), (3, 44)] {
             flight.retransmitted(span(segment, 1).0, 1, MSS, at(now));
         }
@@ -194,7 +194,7 @@ mod tests {
             flight.sack(span(segment, 1), MSS, &mut delivered, |_| ());
         }
         assert!((4096..4200).contains(&flight.records.count()), "{}", flight.records.count());
-        // What was not heard is as it was, and a whole train that has come is heard of all the same.
+        // Blocks that were ignored changed nothing, and a whole train that was received is still noted.
         assert_eq!(flight.out_segments(), 80_000);
         let before = flight.sacked_segments();
         flight.sack(span(76_800, 3200), MSS, &mut delivered, |_| ());

@@ -1,8 +1,8 @@
-//! Finding out what was lost, and what to do about it.
+//! Loss detection and recovery.
 //!
-//! [`flight`] knows what is out, [`rack`] judges by time what of it is lost, [`prr`] says how many
-//! segments an ACK lets out while the window comes down, [`rtt`] has the timeout for when no ACK
-//! comes at all, and a probe of the tail ([`Probe`]) saves most of those timeouts.
+//! [`flight`] keeps track of what is in flight, [`rack`] finds by time what of it is lost, [`prr`] says how many
+//! segments an ACK releases while the window is reduced, [`rtt`] has the retransmission timeout for when no ACK
+//! comes at all, and a tail loss probe ([`Probe`]) avoids most of those timeouts.
 
 pub(crate) mod flight;
 pub(crate) mod frto;
@@ -29,41 +29,41 @@ pub(crate) use rtt::{Bounds, Rtt};
 use super::congestion::Congestion;
 use crate::units::MaybeInstant;
 
-/// What the sender believes of its path. The names are Linux's (tcp_ca_state).
+/// State of congestion control. The names are Linux's (tcp_ca_state).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Phase {
-    /// Nothing is amiss.
+    /// No sign of trouble.
     #[default]
     Open,
-    /// Something arrived out of order or twice, and it is not yet known why.
+    /// Something arrived out of order or twice, and the reason is not yet known.
     Disorder,
-    /// The window comes down because of a mark (ECN), not a loss.
+    /// The window is being reduced because of an ECN mark, not a loss.
     Reduced,
-    /// Segments are lost and are sent again.
+    /// Fast recovery: lost segments are retransmitted.
     Recovery,
-    /// A timeout has fired: everything in flight counts as lost.
+    /// A retransmission timeout has expired: everything in flight counts as lost.
     Loss,
 }
 
-/// A probe for the tail of what was sent (RFC 8985 §7).
+/// A tail loss probe (RFC 8985 §7).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Probe {
     /// SND.NXT when it was sent (TLP.end_seq).
     pub(crate) end: SeqNumber,
-    /// Whether it was sent before (TLP.is_retrans).
+    /// Whether it was a retransmission (TLP.is_retrans).
     pub(crate) repeats: bool,
 }
 
-/// What to go back to should a recovery prove unnecessary (RFC 3522, RFC 3708).
+/// State to restore if a recovery turns out to be spurious (RFC 3522, RFC 3708).
 #[derive(Debug, Clone, Copy)]
 struct Before {
-    /// SND.UNA then: what is reported twice from before it was sent again for another reason.
+    /// SND.UNA at that time: duplicates reported below it were retransmitted for another reason.
     una: SeqNumber,
     window: u32,
     threshold: u32,
-    /// Segments that were sent again and not reported as duplicates.
+    /// Retransmitted segments that were not reported as duplicates.
     unexplained: u32,
-    /// Clock for timestamps when the first of them was sent; none was before that.
+    /// Timestamp clock at the first retransmission; none before that.
     first_stamp: Option<u32>,
 }
 
@@ -71,34 +71,34 @@ struct Before {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Recovery {
     pub(crate) phase: Phase,
-    /// Whether the timeout was right.
+    /// F-RTO's state: whether the timeout was genuine.
     doubt: Doubt,
-    /// SND.NXT when the phase began: it ends when that is acknowledged (RecoveryPoint). Behind the end of one, SND.NXT then.
+    /// SND.NXT when the phase began, which ends when that is acknowledged (RecoveryPoint). After a phase, SND.NXT at its end.
     point: SeqNumber,
     pub(crate) rack: Rack,
     prr: Prr,
-    /// Duplicate ACKs from a peer without SACK: segments that have left the path.
+    /// Duplicate ACKs from a peer without SACK: each stands for a segment that has left the network.
     pub(crate) duplicates: u32,
     pub(crate) probe: Option<Probe>,
     before: Option<Before>,
-    /// Timeouts in a row without progress.
+    /// Consecutive timeouts without progress.
     pub(crate) timeouts: u8,
-    /// When the latest progress was made, or the first segment sent: the timeout counts from there.
+    /// When the latest progress was made, or the first segment was sent: the retransmission timeout counts from there.
     pub(crate) progress_at: Instant,
-    /// Since when nothing gets on: behind timeouts since the last progress (RFC 9293 §3.8.3 counts from there), and where the
-    /// window is shut since that was found for the first time (icsk_probes_tstamp).
+    /// Since when there is no progress: after timeouts since the last progress (RFC 9293 §3.8.3 counts from there), with a zero
+    /// window since that was first noticed (icsk_probes_tstamp).
     pub(crate) stuck_since: MaybeInstant,
-    /// The SYN-ACK was sent again because the SYN was.
+    /// The SYN-ACK was sent again because the SYN came again.
     pub(crate) answered_again: bool,
 }
 
 impl Recovery {
-    /// Whether what is thought lost is being sent again.
+    /// Returns whether lost data is being retransmitted.
     pub(crate) fn is_recovering(&self) -> bool {
         matches!(self.phase, Phase::Recovery | Phase::Loss)
     }
 
-    /// Whether nothing is amiss, nothing is tried, and nothing may have to be taken back.
+    /// Returns whether there is no trouble, no probe, and no recovery that may have to be undone.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
         self.phase == Phase::Open
@@ -107,13 +107,13 @@ impl Recovery {
             && self.before.is_none()
     }
 
-    /// Losses are proven: the window comes down, and what is lost goes out again.
+    /// Enters fast recovery: the window is reduced, and lost data is retransmitted.
     pub(crate) fn enter(
         &mut self,
         (una, next): (SeqNumber, SeqNumber),
         congestion: &mut Congestion,
     ) {
-        // A mark in the same window has cut it already.
+        // A mark in the same window has already reduced it.
         if self.phase != Phase::Reduced {
             self.remember(una, congestion);
             self.prr = Prr::new(congestion.window);
@@ -124,12 +124,12 @@ impl Recovery {
         self.probe = None;
     }
 
-    /// The path has marked segments instead of dropping them (RFC 3168 §6.1.2).
+    /// Enters the reduction after a router has marked packets instead of dropping them (RFC 3168 §6.1.2).
     pub(crate) fn enter_reduced(&mut self, next: SeqNumber, congestion: &mut Congestion) {
         if !matches!(self.phase, Phase::Open | Phase::Disorder) {
             return;
         }
-        // It was no guess, and will not be taken back.
+        // A mark is no guess, so this reduction is never undone.
         self.before = None;
         self.prr = Prr::new(congestion.window);
         congestion.on_congestion();
@@ -147,20 +147,20 @@ impl Recovery {
         });
     }
 
-    /// A timeout has fired. `again` says that it is not the first for what is in flight.
+    /// Enters the loss phase after a timeout. `again` says that it is not the first one for what is in flight.
     pub(crate) fn enter_loss(
         &mut self,
         (una, next): (SeqNumber, SeqNumber),
         congestion: &mut Congestion,
         again: bool,
     ) {
-        // What came before in the same window has cut it already, and left PRR's momentary one (tcp_enter_loss).
+        // An earlier event in the same window has already reduced it, and left PRR's momentary window (tcp_enter_loss).
         let calm = matches!(self.phase, Phase::Open | Phase::Disorder);
         if calm || !self.point.after(una) {
             self.remember(una, congestion);
             congestion.on_congestion();
         }
-        // RFC 5682 §2.1, step 1: not where something was sent again already for another reason.
+        // RFC 5682 §2.1, step 1: not if something was already retransmitted for another reason.
         let doubtful = !self.is_recovering() || again;
         self.doubt = if doubtful { Doubt::Fired } else { Doubt::None };
         congestion.on_timeout();
@@ -171,7 +171,7 @@ impl Recovery {
         self.probe = None;
     }
 
-    /// What is in flight has to be sent again although nothing says that the path is to blame: the
+    /// Enters the loss phase to retransmit what is in flight although there was no congestion: the
     /// window stays.
     pub(crate) fn enter_resending(&mut self, next: SeqNumber) {
         self.phase = Phase::Loss;
@@ -181,7 +181,7 @@ impl Recovery {
         self.probe = None;
     }
 
-    /// Something was sent again.
+    /// Notes a retransmission.
     pub(crate) fn on_retransmission(&mut self, segments: u32, stamp: u32) {
         self.prr.on_sent(segments);
         if let Some(before) = &mut self.before {
@@ -190,13 +190,13 @@ impl Recovery {
         }
     }
 
-    /// New data was sent while recovering.
+    /// Notes new data that was sent during recovery.
     pub(crate) fn on_new_data(&mut self, segments: u32) {
         self.prr.on_sent(segments);
     }
 
-    /// The peer reports that it got `segments` twice, which end at `right`, while SND.UNA and SND.NXT are these.
-    /// Whether everything that was sent again has been, so that the recovery was unnecessary (RFC 3708 §2).
+    /// Handles a D-SACK for `segments` that end at `right`, with the current SND.UNA and SND.NXT. Returns whether all
+    /// retransmissions have now been reported as duplicates, so that the recovery was spurious (RFC 3708 §2).
     pub(crate) fn on_duplicate_report(
         &mut self,
         (una, next): (SeqNumber, SeqNumber),
@@ -212,14 +212,14 @@ impl Recovery {
         before.unexplained == 0
     }
 
-    /// Whether an ACK answers to what was sent before the first retransmission, which was therefore
-    /// unnecessary (Eifel, RFC 3522 §3.2).
+    /// Returns whether an ACK echoes a timestamp from before the first retransmission, which was therefore
+    /// spurious (Eifel, RFC 3522 §3.2).
     pub(crate) fn proves_original(&self, echo: Option<u32>) -> bool {
         let first = self.before.and_then(|before| before.first_stamp);
         first.zip(echo).is_some_and(|(first, echo)| echo.wrapping_sub(first).cast_signed() < 0)
     }
 
-    /// Takes the window back to where it was before a recovery that was unnecessary.
+    /// Restores the window after a spurious recovery.
     pub(crate) fn undo(&mut self, congestion: &mut Congestion) {
         if let Some(before) = self.before.take() {
             congestion.undo(before.window, before.threshold);
@@ -230,7 +230,7 @@ impl Recovery {
         self.timeouts = 0;
     }
 
-    /// Something has arrived that left behind all that was sent again: nobody will report any of that twice.
+    /// Drops the undo state when something sent after all retransmissions is acknowledged: no D-SACK for those will come.
     pub(crate) fn forget(&mut self, una: SeqNumber) {
         let over = matches!(self.phase, Phase::Open | Phase::Disorder);
         if self.before.is_some() && over && una.after(self.point) {
@@ -238,7 +238,7 @@ impl Recovery {
         }
     }
 
-    /// SND.UNA and SND.NXT are these now. Whether the phase has ended with it.
+    /// Updates the phase after SND.UNA has advanced, with the current SND.UNA and SND.NXT. Returns whether the phase has ended.
     pub(crate) fn on_progress(
         &mut self,
         (una, next): (SeqNumber, SeqNumber),
@@ -248,13 +248,13 @@ impl Recovery {
         let over = match self.phase {
             Phase::Open | Phase::Disorder => false,
             Phase::Reduced => una.after(self.point),
-            // Without SACK duplicate ACKs for what was sent in recovery must not start another one:
-            // stay until something behind the point is acknowledged (RFC 6582 §3.2).
+            // Without SACK, duplicate ACKs for what was sent in recovery must not start another one:
+            // stay until something beyond the point is acknowledged (RFC 6582 §3.2).
             Phase::Recovery if !sacks => una.after(self.point),
             Phase::Recovery | Phase::Loss => !una.before(self.point),
         };
         if over {
-            // A timeout's window has grown from one on, and goes on from where it is.
+            // After a timeout the window has grown from one, and goes on from where it is.
             if self.phase != Phase::Loss {
                 congestion.window = congestion.threshold.min(congestion.window.max(1));
                 if congestion.threshold != u32::MAX {
@@ -271,7 +271,7 @@ impl Recovery {
         over
     }
 
-    /// The window after an ACK in a phase in which it comes down (RFC 6937).
+    /// Sets the window after an ACK in a phase in which it is reduced (RFC 6937).
     pub(crate) fn reduce_window(
         &mut self,
         congestion: &mut Congestion,

@@ -1,14 +1,14 @@
-//! Proportional rate reduction: how many segments an ACK lets out while the window comes down to
+//! Proportional rate reduction: how many segments an ACK releases while the window is reduced to
 //! its new size (RFC 6937).
 
 /// Counters of one reduction, in segments.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Prr {
-    /// Window when it began (RecoverFS, which Linux takes to be the window).
+    /// Window when the reduction began (RecoverFS, for which Linux uses the window).
     prior_window: u32,
-    /// Segments that have arrived since (prr_delivered).
+    /// Segments delivered since (prr_delivered).
     delivered: u32,
-    /// Segments that were sent since (prr_out).
+    /// Segments sent since (prr_out).
     out: u32,
 }
 
@@ -25,8 +25,8 @@ impl Prr {
         self.out > 0
     }
 
-    /// Segments that may be sent now (sndcnt, RFC 6937 §3.1, with the bound of slow start where
-    /// progress was made and the conservative one where not).
+    /// Returns how many segments may be sent now (sndcnt, RFC 6937 §3.1, with the slow start bound if
+    /// there was progress and the conservative bound if not).
     pub(crate) fn allowed(
         &mut self,
         threshold: u32,
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn the_first_loss_goes_out_at_once_and_then_every_other_ack_sends_one() {
-        // RFC 6937 §3.1: 20 segments, one lost, the threshold 10: what arrives lets half of it out.
+        // RFC 6937 §3.1: 20 segments, one lost, the threshold 10: deliveries release half as many.
         let mut prr = Prr::new(20);
         let mut in_flight: u32 = 16;
         let mut sent = vec![];

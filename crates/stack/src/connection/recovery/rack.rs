@@ -1,4 +1,4 @@
-//! RACK: what was sent before something that has arrived, and has had time enough, is lost
+//! RACK: a segment is lost if one that was sent later was delivered, and enough time has passed
 //! (RFC 8985 §6).
 
 use std::time::Duration;
@@ -12,55 +12,55 @@ use super::record::Record;
 use super::rtt::Rtt;
 use crate::units::Micros;
 
-/// Duplicate ACKs or SACKed segments that prove a loss where reordering was never seen
+/// Duplicate ACKs or SACKed segments that prove a loss if reordering was never seen
 /// (RFC 5681 §3.2, RFC 8985 §6.2 step 4).
 pub(crate) const DUPLICATE_THRESHOLD: u32 = 3;
 
-/// Round trips for which a wider window is kept after a DSACK (RFC 8985 §6.2, RACK.reo_wnd_persist).
+/// Recoveries for which a wider window is kept after a DSACK (RFC 8985 §6.2, RACK.reo_wnd_persist).
 const PERSISTENCE: u8 = 16;
 
 /// State of the algorithm (RFC 8985 §5.3).
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rack {
-    /// When the latest of the segments was sent that have arrived (RACK.xmit_ts).
+    /// Send time of the most recently sent segment that was delivered (RACK.xmit_ts).
     sent_at: Instant,
-    /// Where it ends (RACK.end_seq).
+    /// Its end (RACK.end_seq).
     end: SeqNumber,
-    /// How long the one took that was looked at last (RACK.rtt).
+    /// Round-trip time of the last processed delivery (RACK.rtt).
     rtt: Micros,
-    /// Highest number that has arrived (RACK.fack).
+    /// Highest sequence number that was delivered (RACK.fack).
     forward: SeqNumber,
-    /// Whether something has ever arrived.
+    /// Whether anything was ever delivered.
     started: bool,
-    /// Whether an original was seen to arrive behind a later one (RACK.reordering_seen).
+    /// Whether an original was seen to be delivered after a later one (RACK.reordering_seen).
     pub(crate) reordering_seen: bool,
-    /// How many ACKs have shown that, and by how many segments at most (tcpi_reord_seen,
+    /// How many ACKs have shown reordering, and its largest extent in segments (tcpi_reord_seen,
     /// tcpi_reordering).
     pub(crate) reorderings: u16,
     pub(crate) degree: u16,
-    /// The present ACK has.
+    /// The present ACK is counted in `reorderings`.
     counted: bool,
-    /// `forward` before the present ACK, if `started` was: what that tells of came in no order that is known.
+    /// `forward` and `started` before the present ACK: in which order the segments of one ACK arrived is unknown.
     forward_before: SeqNumber,
     started_before: bool,
-    /// Quarters of the shortest round trip that reordering may take (RACK.reo_wnd_mult).
+    /// Quarters of the shortest round trip, after the first, that reordering may take (RACK.reo_wnd_mult, less one).
     quarters: u8,
-    /// Recoveries until that goes back to one.
+    /// Recoveries until that is reset.
     persistence: u8,
-    /// Where the round trip ends in which that was told last (RACK.dsack_round).
+    /// End of the round trip in which a duplicate was last reported (RACK.dsack_round).
     round: SeqNumber,
-    /// Whether `sent_at` moved since losses were looked for.
+    /// Whether `sent_at` has advanced since losses were last looked for.
     advanced: bool,
 }
 
 impl Rack {
-    /// An ACK is about to be read.
+    /// Prepares for the deliveries of an ACK.
     pub(crate) fn begin_ack(&mut self) {
         self.counted = false;
         (self.forward_before, self.started_before) = (self.forward, self.started);
     }
 
-    /// An original has arrived behind a later one.
+    /// Notes that an original was delivered after a later one.
     fn note_reordering(&mut self, record: &Record, mss: u32) {
         self.reordering_seen = true;
         if !std::mem::replace(&mut self.counted, true) {
@@ -71,8 +71,8 @@ impl Rack {
         self.degree = self.degree.max(u16::try_from(segments).unwrap_or(u16::MAX));
     }
 
-    /// Something has arrived (step 2 and step 3). `echo_sent_before` says whether a timestamp proves
-    /// that it was not the latest transmission that did.
+    /// Notes a delivery (step 2 and step 3). `stale_echo` says whether a timestamp proves
+    /// that it was not the latest transmission that arrived.
     pub(crate) fn deliver(
         &mut self,
         record: &Record,
@@ -95,10 +95,10 @@ impl Rack {
                 return;
             }
         }
-        // Of several in one ACK the last one counts, in the order of their numbers; RFC 8985 §6.2 step 2
-        // has it in the order of sending. With an original that was sent before a retransmission
+        // Of several in one ACK the last one counts, by sequence number; in RFC 8985 §6.2 step 2 it is the
+        // last one sent. For an original that was sent before a retransmission
         // Linux's order (tcp_rack_advance) waits longer, as it should: what was sent with that original
-        // may be as late as it was.
+        // may be as late.
         self.rtt = Micros::between(record.sent_at, now);
         self.advanced = true;
         if !self.started || sent_after((record.sent_at, record.end), (self.sent_at, self.end)) {
@@ -107,7 +107,7 @@ impl Rack {
         }
     }
 
-    /// The same of what was sent last, is all that was under way, and was sent once.
+    /// Notes the delivery of what was sent last, was sent once, and is all that was in flight.
     #[inline]
     pub(crate) fn deliver_next(&mut self, record: &Record, took: Micros) {
         self.begin_ack();
@@ -117,10 +117,10 @@ impl Rack {
         (self.sent_at, self.end) = (record.sent_at, record.end);
     }
 
-    /// The peer says that it got something twice: what was thought lost was late. Wait longer, once a
-    /// round trip (step 4), which ends when what is out now has arrived.
+    /// Handles a D-SACK: what was considered lost was late. The reordering window grows, once per
+    /// round trip (step 4), which ends when all that is in flight now has been delivered.
     pub(crate) fn duplicate_reported(&mut self, una: SeqNumber, next: SeqNumber) {
-        // One that has ended long ago may seem to be one to come.
+        // After a wrap, the end of a round long ago may seem to be in the future.
         if self.round.after(una) && !self.round.after(next) {
             return;
         }
@@ -129,7 +129,7 @@ impl Rack {
         self.persistence = PERSISTENCE;
     }
 
-    /// A recovery has ended.
+    /// Notes the end of a recovery.
     pub(crate) fn recovered(&mut self) {
         self.persistence = self.persistence.saturating_sub(1);
         if self.persistence == 0 {
@@ -137,7 +137,7 @@ impl Rack {
         }
     }
 
-    /// How long what comes out of order may take (RACK.reo_wnd).
+    /// Returns the reordering window (RACK.reo_wnd).
     fn reordering_window(&self, rtt: &Rtt, recovering: bool, sacked: u32) -> Duration {
         if !self.reordering_seen && (recovering || sacked >= DUPLICATE_THRESHOLD) {
             return Duration::ZERO;
@@ -147,8 +147,8 @@ impl Rack {
         Duration::from_nanos(window.min(rtt.smoothed().unwrap_or_default().as_nanos()))
     }
 
-    /// Marks what is lost (step 5), and gives the time after which to look again if something else
-    /// may be.
+    /// Marks what is lost (step 5), and returns the time after which to look again if more
+    /// may be lost.
     pub(crate) fn detect(
         &mut self,
         flight: &mut Flight,
@@ -161,7 +161,7 @@ impl Rack {
             return None;
         }
         self.advanced = false;
-        // All has arrived: so it is with most ACKs of a request or a response.
+        // Everything was delivered, as with most ACKs of a request or a response.
         if flight.is_empty() {
             return None;
         }
@@ -171,8 +171,8 @@ impl Rack {
         let mut wait = None;
         flight.judge_until(newest.0, |record| {
             if !sent_after(newest, (record.sent_at, record.end)) {
-                // Those behind an original were sent later still; behind a retransmission stand
-                // originals that may be older.
+                // Records after an original were sent later still; after a retransmission there may be
+                // originals that are older.
                 return if record.is_ambiguous() { Judgement::Wait } else { Judgement::Stop };
             }
             let elapsed = now.since(record.sent_at);
@@ -186,7 +186,7 @@ impl Rack {
     }
 }
 
-/// RACK_sent_after: at equal times the higher number counts as later.
+/// RACK_sent_after: at equal times the higher sequence number counts as later.
 fn sent_after(one: (Instant, SeqNumber), other: (Instant, SeqNumber)) -> bool {
     one.0 > other.0 || one.0 == other.0 && one.1.after(other.1)
 }
@@ -216,7 +216,7 @@ mod tests {
     }
 
     impl Path {
-        /// Segments 0, 1, 2 … each sent one millisecond after the one before, and 40 ms of round trip.
+        /// Segments 0, 1, 2 …, each sent one millisecond after the one before, with a round trip of 40 ms.
         fn new(segments: u32) -> Self {
             let mut flight = Flight::default();
             let mut pool = Pool::new(0);
@@ -299,7 +299,7 @@ mod tests {
         }
         path.flight.retransmitted(SeqNumber(0), 1, MSS, at(43));
         assert_eq!(path.flight.next_lost().map(|r| r.seq), None);
-        // What was sent after it arrives, and more than a round trip later it has not.
+        // What was sent after it is delivered, and more than a round trip later it is not.
         let mut pool = Pool::new(0);
         let span = (SeqNumber(10 * MSS), SeqNumber(11 * MSS));
         path.flight.push(span, 1, (at(44), at(43)), &mut pool);

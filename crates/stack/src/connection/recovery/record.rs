@@ -1,49 +1,49 @@
-//! What is remembered of segments that left together, and what it tells when they have arrived.
+//! The record of segments that left together, and what it measures when they are delivered.
 
 use uncork_packet::Instant;
 use uncork_wire::SeqNumber;
 
-/// Segments that left together.
+/// A transmission: segments that left together.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Record {
-    /// When they left last.
+    /// When they last left.
     pub(crate) sent_at: Instant,
     /// Sequence number of the first octet.
     pub(crate) seq: SeqNumber,
-    /// The number after the last one, a FIN counted.
+    /// The sequence number after the last octet, a FIN included.
     pub(crate) end: SeqNumber,
-    /// How many segments they are on the wire.
+    /// Number of segments on the wire.
     pub(crate) segments: u16,
-    /// How many were in flight when they left first, these included.
+    /// How many segments were in flight when they first left, these included.
     pub(super) ahead: u16,
     /// How long before that the latest ACK had come, in units of two to the [`WAITED_SHIFT`] nanoseconds.
     pub(super) waited: u16,
     pub(super) marks: u8,
 }
 
-/// So that a second fits.
+/// Shift of that unit, with which a second fits.
 pub(super) const WAITED_SHIFT: u32 = 14;
 
-/// How much has arrived, and since when: what [`Record`] knows when it has arrived itself.
+/// How much was delivered since when: the measurement of a delivered [`Record`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Passed {
     pub(crate) segments: u16,
-    /// Where the last of them ends.
+    /// The sequence number after the last of them.
     pub(crate) end: SeqNumber,
-    /// The ACK came from which on these were under way. Not when they left: a peer that has not
-    /// acknowledged for a while then does it for all that came meanwhile.
+    /// Arrival of the ACK after which these were in flight. Not the time when they left: a peer that has not
+    /// acknowledged for a while then acknowledges all that has arrived meanwhile.
     pub(crate) since: Instant,
-    /// The user had no more.
+    /// The flow was application-limited.
     pub(crate) limited: bool,
 }
 
 pub(super) const SACKED: u8 = 1;
 pub(super) const LOST: u8 = 2;
-/// It was sent again and that transmission is in flight.
+/// It was retransmitted, and the retransmission is in flight.
 pub(super) const RETRANSMITTED: u8 = 4;
-/// It was sent again at some time, so that an acknowledgment may be for either (Karn).
+/// It was ever retransmitted, so that an acknowledgment may be for either transmission (Karn).
 pub(super) const AMBIGUOUS: u8 = 8;
-/// When it left, more could have been out, but the user had no more (Linux's is_app_limited).
+/// When it left the flow was application-limited: more could have been in flight (Linux's is_app_limited).
 pub(super) const LIMITED: u8 = 16;
 
 impl Record {
@@ -55,7 +55,7 @@ impl Record {
         self.marks & LOST != 0
     }
 
-    /// Whether it is lost and was not sent again since.
+    /// Returns whether it is lost and was not retransmitted since.
     pub(crate) fn wants_retransmission(&self) -> bool {
         self.marks & (SACKED | LOST | RETRANSMITTED) == LOST
     }
@@ -64,13 +64,13 @@ impl Record {
         self.marks & AMBIGUOUS != 0
     }
 
-    /// Whether it was sent once, and nothing was told of it yet.
+    /// Returns whether it was sent once, and has no mark.
     pub(super) fn is_untold(&self) -> bool {
         self.marks & !LIMITED == 0
     }
 
-    /// It is lost, and so is what was sent of it again; gives how many segments are that were not lost before, and takes those
-    /// that are in flight no more from `retransmitted`.
+    /// Marks the record and its retransmission as lost; returns how many segments are newly lost, and takes those that are no
+    /// longer in flight from `retransmitted`.
     pub(super) fn lose(&mut self, retransmitted: &mut u32) -> u32 {
         let segments = u32::from(self.segments);
         let newly = if self.is_lost() { 0 } else { segments };
@@ -81,12 +81,12 @@ impl Record {
         newly
     }
 
-    /// Octets of sequence space.
+    /// Returns its length in sequence space.
     pub(crate) fn len(&self) -> u32 {
         (self.end - self.seq).unsigned_abs()
     }
 
-    /// What has passed between two ACKs, if the later one is of this.
+    /// Returns the delivery measurement for an ACK of this record.
     pub(crate) fn passed(&self) -> Passed {
         let waited = u64::from(self.waited) << WAITED_SHIFT;
         let since = Instant::from_nanos(self.sent_at.as_nanos().saturating_sub(waited));

@@ -1,5 +1,5 @@
-//! The list of records that a scoreboard is: a single segment in its own place, so that a request or a response needs
-//! no list, and whatever is more in one from the pool.
+//! The list of a scoreboard's records: a single segment has a place of its own, so that a request or a response needs
+//! no list; several are in a list from the pool.
 
 use std::collections::VecDeque;
 
@@ -9,10 +9,10 @@ use uncork_wire::SeqNumber;
 use super::record::Record;
 use crate::memory::Pool;
 
-/// More than one, from the pool; boxed, as most connections have none.
+/// A list of records from the pool; boxed, as most connections have none.
 pub(crate) type List = Box<Many>;
 
-/// Records, and what need not be looked at of them.
+/// Records, and which of them need not be examined.
 #[derive(Debug, Default)]
 pub(crate) struct Many {
     records: VecDeque<Record>,
@@ -29,20 +29,20 @@ impl Many {
     }
 }
 
-/// What is known of records without a look at them. Of a lone one nothing need be.
+/// What is known about the records without examining them; not needed for a lone one.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Settled {
-    /// None before this one is neither SACKed nor known lost, but for retransmissions that are in flight.
+    /// All records before this number are SACKed or known to be lost, except retransmissions in flight.
     pub(super) until: SeqNumber,
-    /// None of those left before.
+    /// None of those retransmissions left before this time.
     pub(super) again_since: Instant,
 }
 
-/// Records in the order of their numbers.
+/// The records by sequence number.
 #[derive(Debug, Default)]
 pub(super) struct Records {
-    /// The only one, if that is a segment that was sent while there was none; one of no segments if not. Then the
-    /// list is empty.
+    /// The only record, if it is one segment that was sent while there was none; zero segments if there is none. The
+    /// list is then empty.
     lone: Record,
     many: Option<List>,
 }
@@ -58,13 +58,13 @@ impl Records {
         !self.has_lone() && self.many.as_ref().is_none_or(|many| many.is_empty())
     }
 
-    /// The only one, if it is in a place of its own.
+    /// Returns the only record, if it is in its own place.
     #[inline]
     pub(super) fn lone(&self) -> Option<&Record> {
         self.has_lone().then_some(&self.lone)
     }
 
-    /// The same, and takes it out.
+    /// Removes and returns that record.
     #[inline]
     pub(super) fn take_lone(&mut self) -> Option<Record> {
         let lone = self.lone().copied();
@@ -109,7 +109,7 @@ impl Records {
         has.then_some(&mut self.lone).into_iter().chain(many)
     }
 
-    /// From this place on.
+    /// Returns an iterator over the records from this index on.
     pub(super) fn from(&self, index: usize) -> impl Iterator<Item = &Record> {
         let lone = self.lone().filter(|_| index == 0);
         let many = self.many.iter().map(|many| &many.records);
@@ -117,7 +117,7 @@ impl Records {
         lone.into_iter().chain(many)
     }
 
-    /// The same, to change them.
+    /// Returns a mutable iterator over the records from this index on.
     pub(super) fn iter_mut_from(&mut self, index: usize) -> impl Iterator<Item = &mut Record> {
         let has = self.has_lone() && index == 0;
         let many = self.many.iter_mut().map(|many| &mut many.records);
@@ -125,17 +125,17 @@ impl Records {
         has.then_some(&mut self.lone).into_iter().chain(many)
     }
 
-    /// Whether they are in a list.
+    /// Returns whether they are in a list.
     pub(super) fn has_many(&self) -> bool {
         self.many.is_some()
     }
 
-    /// How many there are.
+    /// Returns the number of records.
     pub(super) fn count(&self) -> usize {
         self.many.as_ref().map_or(usize::from(self.has_lone()), |many| many.records.len())
     }
 
-    /// How many in front are such.
+    /// Returns how many records at the front satisfy the condition.
     pub(super) fn partition_point(&self, mut is: impl FnMut(&Record) -> bool) -> usize {
         match &self.many {
             Some(many) => many.records.partition_point(is),
@@ -143,9 +143,9 @@ impl Records {
         }
     }
 
-    /// Adds what was sent last.
+    /// Adds a record at the end.
     pub(super) fn push(&mut self, record: Record, pool: &mut Pool) {
-        // A train may have to be divided, for which there is no pool at hand.
+        // A train is put into the list, as it may have to be split, when there is no pool at hand.
         if record.segments == 1 && self.many.is_none() && !self.has_lone() {
             self.lone = record;
         } else {
@@ -164,7 +164,7 @@ impl Records {
         many.records.push_back(record);
     }
 
-    /// All of them in the list.
+    /// Moves the lone record into the list, and returns the list.
     fn list(&mut self) -> &mut Many {
         let lone = self.take_lone();
         let many = self.many.get_or_insert_default();
@@ -175,7 +175,7 @@ impl Records {
         many
     }
 
-    /// See [`Settled`].
+    /// Returns what is settled: see [`Settled`].
     pub(super) fn settled(&self) -> Settled {
         self.many.as_ref().map_or_else(Settled::default, |many| many.settled)
     }
@@ -208,7 +208,7 @@ impl Records {
         }
     }
 
-    /// Gives the list back if nothing is in it.
+    /// Gives the list back to the pool if it is empty.
     #[inline]
     pub(super) fn release(&mut self, pool: &mut Pool) {
         if self.many.is_some() {
@@ -216,8 +216,8 @@ impl Records {
         }
     }
 
-    /// Adds a segment while there is none. Straight to its place: what is put together elsewhere and copied as a
-    /// whole makes the processor wait.
+    /// Adds a segment while there is none. It is written directly to its place: assembling it elsewhere and copying it as a
+    /// whole would make the processor wait.
     #[inline(always)]
     pub(super) fn push_first(&mut self, record: Record, pool: &mut Pool) {
         debug_assert!(self.is_empty() && record.segments == 1);

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use crate::units::Micros;
 
-/// The first retransmission timeout, before there is a measurement (RFC 6298 §2, rule 2.1).
+/// The initial retransmission timeout, before there is a measurement (RFC 6298 §2, rule 2.1).
 const INITIAL_RTO: Micros = Micros::from_millis(1000);
 
-/// The timeout's clock does not tick finer than this (G in RFC 6298 §2).
+/// Clock granularity of the timeout (G in RFC 6298 §2).
 const GRANULARITY: Micros = Micros::from_millis(1);
 
-/// No round trip that a peer's delay would change much, in microseconds.
+/// Stands for all round trips too long for `latest`, in microseconds, which a peer's delay would not change much.
 const LONG: u16 = u16::MAX;
 
-/// Bounds of the timeout, in the unit in which it is reckoned.
+/// Bounds of the retransmission timeout, in the unit in which it is computed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     least: Micros,
@@ -21,12 +21,12 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// No timeout is shorter ([`Rtt::base_timeout`]).
+    /// Returns a lower bound of every timeout ([`Rtt::base_timeout`]).
     pub(crate) fn least(self) -> Micros {
         self.least.min(self.most).min(INITIAL_RTO)
     }
 
-    /// Nor any longer.
+    /// Returns the longest timeout.
     pub(crate) fn most(self) -> Micros {
         self.most
     }
@@ -36,18 +36,18 @@ impl Bounds {
     }
 }
 
-/// What is known of the path's round trip.
+/// Round-trip statistics of the path.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rtt {
     /// Smoothed round-trip time (SRTT); zero before the first measurement, as none is that short.
     smoothed: Micros,
-    /// Its mean deviation (RTTVAR).
+    /// Mean deviation (RTTVAR).
     deviation: Micros,
-    /// Shortest ever measured.
+    /// Shortest measurement ever.
     shortest: Micros,
-    /// Measured last, in microseconds; one that is longer than can be told counts as [`LONG`].
+    /// Latest measurement, in microseconds; [`LONG`] if it is too long.
     latest: u16,
-    /// How often the timeout has been doubled since something was acknowledged (rule 5.5).
+    /// How often the timeout was doubled since something was acknowledged (rule 5.5).
     pub(crate) backoff: u8,
 }
 
@@ -64,7 +64,7 @@ impl Default for Rtt {
 }
 
 impl Rtt {
-    /// Takes a measurement in (rules 2.2 and 2.3).
+    /// Takes a sample (rules 2.2 and 2.3).
     #[inline(always)]
     pub(crate) fn sample(&mut self, measured: Micros) {
         let measured = measured.max(Micros(1));
@@ -82,37 +82,37 @@ impl Rtt {
         self.smoothed = Micros(smoothed.0 - smoothed.0 / 8 + measured.0 / 8);
     }
 
-    /// Takes in a round trip that is too special to be smoothed, but shorter than others.
+    /// Takes a sample that is not representative enough for smoothing into the minimum only.
     pub(crate) fn note_shortest(&mut self, measured: Micros) {
         self.shortest = self.shortest.min(measured.max(Micros(1)));
     }
 
-    /// Smoothed round-trip time.
+    /// Returns the smoothed round-trip time.
     #[inline(always)]
     pub(crate) fn smoothed(&self) -> Option<Micros> {
         (self.smoothed != Micros::ZERO).then_some(self.smoothed)
     }
 
-    /// What a window of segments is spread over: the smoothed round trip, or the last one if that was shorter. A peer that has
-    /// delayed an ACK, or whose window was shut, has been slow once and not the path: the smoothed one tells
-    /// of it for many round trips more. On a path of 65 ms and more that makes little difference, and is not looked at.
+    /// Returns the time over which a window is paced: the smoothed round trip, or the last one if that was shorter. A peer that
+    /// delayed an ACK, or whose window was zero, was slow once, not the path: the smoothed round trip shows that
+    /// for many round trips more. On a path of 65 ms and more that makes little difference, and is ignored.
     #[inline(always)]
     pub(crate) fn for_pacing(&self) -> Option<Micros> {
         let latest = if self.latest == LONG { Micros::MAX } else { Micros(self.latest.into()) };
         self.smoothed().map(|smoothed| smoothed.min(latest))
     }
 
-    /// Mean deviation.
+    /// Returns the mean deviation.
     pub(crate) fn deviation(&self) -> Micros {
         self.deviation
     }
 
-    /// Shortest that was measured.
+    /// Returns the shortest round trip.
     pub(crate) fn shortest(&self) -> Option<Micros> {
         (self.shortest != Micros::MAX).then_some(self.shortest)
     }
 
-    /// The timeout without doubling (rule 2.3). Linux bounds the deviation's part from below by the
+    /// Returns the timeout without backoff (rule 2.3). Linux bounds the deviation's part from below by the
     /// shortest timeout rather than the sum, which keeps the timer clear of delayed ACKs on long
     /// paths; so does this.
     #[inline(always)]
@@ -124,7 +124,7 @@ impl Rtt {
         timeout.min(bounds.most)
     }
 
-    /// The timeout in force (rules 2.4, 2.5 and 5.5).
+    /// Returns the current timeout (rules 2.4, 2.5 and 5.5).
     pub(crate) fn timeout(&self, bounds: Bounds) -> Micros {
         let base = self.base_timeout(bounds);
         base.doubled(self.backoff.into()).min(bounds.most)
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(rtt.for_pacing(), Some(Micros(50)));
         rtt.sample(millis(40));
         assert_eq!(rtt.for_pacing(), rtt.smoothed());
-        // One that cannot be told.
+        // One that is too long.
         rtt.sample(millis(100));
         assert_eq!(rtt.for_pacing(), rtt.smoothed());
         assert!(rtt.smoothed() < Some(millis(60)));

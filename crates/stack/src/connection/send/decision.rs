@@ -1,5 +1,5 @@
-//! What leaves next, or why nothing does. Everything that can hold bytes back is in this one
-//! function, which changes nothing: asking it is how `uncork stack stat` knows.
+//! Decides what leaves next, or why nothing does. Everything that can hold data back is in this one
+//! function, which has no side effects: `uncork stack stat` calls it to tell the reason.
 
 use serde::{Deserialize, Serialize};
 use uncork_packet::Instant;
@@ -11,53 +11,53 @@ use crate::context::Context;
 /// Why a connection is not sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Blocked {
-    /// The user has given nothing that was not sent.
+    /// The user has queued no new data.
     Application,
     /// The connection is not yet open.
     Handshake,
-    /// The peer's receive window is full: the program there does not read.
+    /// The peer's receive window is full: its program does not read.
     Window,
     /// The congestion window is full: ACKs are awaited.
     CongestionWindow,
-    /// Nagle's algorithm: a small segment is under way, and what is left is another one.
+    /// Nagle's algorithm: a small segment is in flight, and the rest is another one.
     Nagle,
-    /// The user has corked (TCP_CORK) or said that more follows (MSG_MORE).
+    /// The user has set TCP_CORK or announced more data (MSG_MORE).
     Cork,
-    /// Earlier bytes are still in the device, and what is left is less than a segment.
+    /// Earlier bytes are still in the device queue, and the rest is less than a segment.
     Autocork,
-    /// The device holds as much of this connection as it may.
+    /// The device queue holds as much of this connection as it may.
     SmallQueue,
-    /// The next segment's time has not come.
+    /// Pacing: the next segment's time has not come.
     Pacing,
-    /// The user holds the connection.
+    /// The user holds back the connection's output.
     Held,
 }
 
-/// A transmission of data.
+/// A planned transmission of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DataPlan {
     pub(crate) seq: SeqNumber,
     pub(crate) bytes: u32,
     pub(crate) segments: u16,
     pub(crate) fin: bool,
-    /// It was sent before.
+    /// It is a retransmission.
     pub(crate) again: bool,
 }
 
-/// What leaves next.
+/// The next segment to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     Reset,
     Syn,
     SynAck,
-    /// An octet in front of what is acknowledged, so that the peer answers (keepalive, shut window).
+    /// An octet before SND.UNA, to which the peer must answer (keepalive, zero window).
     Probe,
     Data(DataPlan),
     Ack,
 }
 
 impl Connection {
-    /// What leaves next if a slot has room for packets of `slot_bytes`, or why not.
+    /// Returns what leaves next if a slot has room for packets of `slot_bytes`, or why nothing does.
     pub(crate) fn decide(&self, cx: &Context, slot_bytes: u32) -> Result<Action, Blocked> {
         if self.owed.has(Owed::RESET) {
             return Ok(Action::Reset);
@@ -71,7 +71,7 @@ impl Connection {
         if self.user.held {
             return Err(Blocked::Held);
         }
-        // A data segment has no room for SACK blocks: what is missing is told first.
+        // A data segment has no room for SACK blocks, so gaps are reported first.
         let tells =
             self.ack.is_demanded() && self.receiver.has_gaps() || self.owed.duplicate_acks > 0;
         if tells && self.state.is_synchronised() {
@@ -84,7 +84,7 @@ impl Connection {
             Ok(plan) => return Ok(Action::Data(plan)),
             Err(blocked) => blocked,
         };
-        // In SYN-RECEIVED for what is not acceptable (RFC 9293 §3.10.7.4, first and fourth step).
+        // In SYN-RECEIVED for an unacceptable segment (RFC 9293 §3.10.7.4, first and fourth step).
         if self.ack.is_demanded() && self.state.has_peer() {
             return Ok(Action::Ack);
         }
@@ -112,7 +112,7 @@ impl Connection {
             (Some(_), Some(true)) if unsent == 0 => Err(Blocked::Application),
             (None, _) | (Some(_), Some(true)) => self.plan_new(cx, unsent, &limits),
             (Some(record), None) => self.plan_again(record, &limits),
-            // F-RTO; what cannot be tried is not waited for (RFC 5682 §3.1, step 2.b).
+            // F-RTO; if no new data can be sent there is no wait for it (RFC 5682 §3.1, step 2.b).
             (Some(record), Some(false)) => {
                 if unsent == 0 {
                     return self.plan_again(record, &limits);
@@ -123,12 +123,12 @@ impl Connection {
         }
     }
 
-    /// Octets of new data that the next frame has, if there are so many.
+    /// Returns how many octets of new data the next frame may have.
     pub(crate) fn next_frame_bytes(&self, cx: &Context) -> u32 {
         self.limits(cx, u32::MAX).map_or(0, |limits| limits.segments * limits.mss)
     }
 
-    /// What bounds a transmission of any kind.
+    /// Returns the limits of a transmission of any kind.
     fn limits(&self, cx: &Context, slot_bytes: u32) -> Result<Limits, Blocked> {
         let mss = self.segment_bytes();
         let room = self.congestion.window.saturating_sub(self.in_flight());
@@ -137,7 +137,7 @@ impl Connection {
         }
         let headers = self.header_bytes();
         let limit = self.device_limit(cx);
-        // What was all acknowledged has left, whatever the device says or forgets to say.
+        // Acknowledged data has left the device, even if its completion is late or lost.
         let held = if self.sender.flight.is_empty() { 0 } else { self.device.bytes() };
         let device_room = limit.saturating_sub(held);
         if device_room < mss + headers {
@@ -146,26 +146,26 @@ impl Connection {
         if cx.config.pacing && self.pacer.wait_until(cx.now).is_some() {
             return Err(Blocked::Pacing);
         }
-        // A train is at most half of the limit, so that the next one can be made while it leaves.
+        // A train is at most half of the limit, so that the next one can be built while it leaves.
         let half = limit / 2;
         let paced = self.paced_bytes(cx).max(u32::from(cx.config.least_train_segments) * mss);
         let packet = cx.device.max_train_bytes.min(slot_bytes).min(half).min(device_room);
         let train = packet.saturating_sub(headers).min(paced);
-        // At least two trains in a window, so that ACKs come while there is something left to send
+        // At least two trains per window, so that ACKs come while there is still something to send
         // (tcp_cwnd_test).
         let room = room.min((self.congestion.window / 2).max(1));
-        // A device that takes no trains is not given one that happens to fit into its MTU: the peer would
-        // get segments larger than it has asked for.
+        // A device without TSO gets no train even if one fits into its MTU: the peer would
+        // get segments larger than its MSS.
         let takes_trains = cx.device.max_train_bytes > u32::from(cx.device.mtu);
         let segments = if takes_trains && train >= 2 * mss { train / mss } else { 1 };
         let segments = segments.min(room).clamp(1, u32::from(u16::MAX));
         Ok(Limits { mss, segments })
     }
 
-    /// Bytes of a train that is as long as the path is worth: what leaves in a millisecond, and more where
-    /// a round trip is short, the longest there is below half a millisecond and half of that for each half more
-    /// (tcp_tso_autosize, tcp_tso_rtt_log). Who shares the sender with thousands has a low rate, but
-    /// not because of the path. Only where the device says what it holds: what it holds for long bounds trains, too.
+    /// Returns how long a train may be on this path: what leaves in a millisecond, plus, below a round trip of half a
+    /// millisecond, the device's longest train, which is halved for each further half millisecond
+    /// (tcp_tso_autosize, tcp_tso_rtt_log). A connection that shares the sender with thousands has a low rate, but not
+    /// because of the path. Only for a device that reports completions: the limit on what it holds bounds trains, too.
     fn paced_bytes(&self, cx: &Context) -> u32 {
         const RTT_LOG: u32 = 9;
         let Some(bytes) = self.pacer.bytes_in_a_millisecond() else { return u32::MAX };
@@ -176,7 +176,7 @@ impl Connection {
         bytes.saturating_add(near)
     }
 
-    /// Bytes of this connection that may sit in the device.
+    /// Returns how many bytes of this connection may be in the device queue.
     pub(crate) fn device_limit(&self, cx: &Context) -> u32 {
         if !cx.device.reports_completions {
             return u32::MAX;
@@ -185,8 +185,8 @@ impl Connection {
         self.device.limit(&self.pacer, cx.config.small_queue_bytes, frame_bytes)
     }
 
-    /// What is lost goes out again, as far as it fits. A window that has shrunk is waited for (RFC 9293 §3.8.6), but by what is
-    /// first: its answers tell of the window (tcp_retransmit_skb).
+    /// Plans a retransmission, as far as it fits. If the window has shrunk it waits (RFC 9293 §3.8.6), except for the first
+    /// segment, whose ACKs report the window (tcp_retransmit_skb).
     fn plan_again(
         &self,
         record: &crate::connection::Record,
@@ -213,7 +213,7 @@ impl Connection {
         let bytes = octets.min(segments * limits.mss);
         #[expect(clippy::cast_possible_truncation, reason = "fewer than the record has")]
         let segments = segments as u16;
-        // Where segments have become longer meanwhile all of it may fit into fewer.
+        // If segments have become longer meanwhile, all of it may fit into fewer.
         let fin = fin && bytes == octets;
         Ok(DataPlan { seq: record.seq, bytes, segments, fin, again: true })
     }
@@ -223,11 +223,11 @@ impl Connection {
         let room = self.sender.window_room();
         let mss = limits.mss;
         let most = limits.segments * mss;
-        // A record that ends before the rest leaves by itself, and waits for nobody.
+        // A record that ends before the rest leaves on its own, and waits for nothing.
         let record = self.sender.record_bytes();
         let unsent = record.unwrap_or(unsent);
         let fin = self.sender.owes_fin() && record.is_none();
-        // Everything, if it fits: then its tail may be less than a segment, and its FIN comes along.
+        // Everything, if it fits: then its tail may be less than a segment, and the FIN is included.
         if unsent <= most && unsent + u32::from(fin) <= room {
             let tail = if unsent < mss { unsent } else { unsent % mss };
             let held =
@@ -238,10 +238,10 @@ impl Connection {
                 Some(_) => return Ok(DataPlan { seq, ..plan(unsent - tail, mss, false) }),
             }
         }
-        // Whole segments, as many as fit (RFC 9293 §3.8.6.2.1: no less, or windows become silly).
+        // Whole segments, as many as fit (RFC 9293 §3.8.6.2.1: silly window avoidance).
         let whole = most.min(room).min(unsent) / mss * mss;
         if whole == 0 {
-            // Unless this was waited for long enough (§3.8.6.2.1, the override timeout).
+            // Less than a segment only after the override timeout (§3.8.6.2.1).
             if self.owed.has(Owed::WINDOW_FILL) && room > 0 && unsent > 0 {
                 return Ok(DataPlan { seq, ..plan(room.min(unsent), mss, false) });
             }
@@ -250,7 +250,7 @@ impl Connection {
         Ok(DataPlan { seq, ..plan(whole, mss, false) })
     }
 
-    /// What holds back the last octets that do not fill a segment.
+    /// Returns what holds back a tail that does not fill a segment.
     fn holds_tail(&self, cx: &Context) -> Option<Blocked> {
         let sender = &self.sender;
         if sender.is_hurried() {
@@ -264,17 +264,17 @@ impl Connection {
         if !self.options.no_delay && sender.is_small_out() && !sender.is_whole() {
             return Some(Blocked::Nagle);
         }
-        // The end of what was given at once leaves with its beginning, as Linux has both in one buffer (tcp_should_autocork).
+        // The tail of one write leaves with its beginning, as Linux has both in one buffer (tcp_should_autocork).
         let waits = cx.config.autocork && !self.user.goes_on && self.is_in_device();
         waits.then_some(Blocked::Autocork)
     }
 
-    /// Whether the device still has something of what is not acknowledged.
+    /// Returns whether unacknowledged data of this connection is still in the device queue.
     pub(crate) fn is_in_device(&self) -> bool {
         self.device.bytes() > 0 && !self.sender.flight.is_empty()
     }
 
-    /// A probe repeats the last segment, or sends a new one if there is any (RFC 8985 §7.3).
+    /// Plans a tail loss probe: new data if there is any, or the last segment again (RFC 8985 §7.3).
     fn plan_tail_probe(&self) -> Option<DataPlan> {
         let sender = &self.sender;
         let mss = self.segment_bytes();
@@ -291,12 +291,12 @@ impl Connection {
         Some(DataPlan { seq, bytes, segments: 1, fin, again: true })
     }
 
-    /// Why the connection is not sending, if it is not.
+    /// Returns why the connection is not sending; none if it is about to send.
     pub(crate) fn blocked(&self, cx: &Context) -> Option<Blocked> {
         self.decide(cx, u32::MAX).err()
     }
 
-    /// When the pacer lets the next frame go, if that is what it waits for.
+    /// Returns when the pacer releases the next frame, if that is awaited.
     pub(crate) fn paced_until(&self, now: Instant) -> Option<Instant> {
         self.pacer.wait_until(now)
     }
@@ -304,11 +304,11 @@ impl Connection {
 
 struct Limits {
     mss: u32,
-    /// At least one.
+    /// At least one segment.
     segments: u32,
 }
 
-/// New data; a lone FIN is a segment too.
+/// Plans new data; a lone FIN counts as a segment.
 fn plan(bytes: u32, mss: u32, fin: bool) -> DataPlan {
     // Requests and responses are mostly less than a segment: no division for those.
     let segments = if bytes <= mss { 1 } else { bytes.div_ceil(mss) };

@@ -1,43 +1,43 @@
-//! Small queues: how much of a connection sits in the device, and what waits for it.
+//! TCP small queues: how much of a connection is in the device queue, and what waits for it.
 //!
-//! What a device queue holds, nobody can take back, mark, or overtake; every packet of everybody
-//! else waits behind it. So a connection may have no more than a bounded number of bytes in there.
-//! When it has, it waits for completions rather than for ACKs, and goes on from where it was, in
+//! Nobody can take back, mark, or overtake what a device queue holds; every packet of all other
+//! connections waits after it. So a connection may have only a bounded number of bytes in there.
+//! When it has, it waits for completions rather than for ACKs, and continues in
 //! order, in the batch that the stack makes of all that waited (never from inside a completion).
 //!
-//! Autocorking stands on the same count: a small write gains nothing by leaving while earlier bytes
+//! Autocorking uses the same count: a small write gains nothing by leaving while earlier bytes
 //! of its connection have not even left the device.
 
 use super::pacer::Pacer;
 
-/// Bytes in the device.
+/// The bytes of one connection in the device queue.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DeviceQueue {
     bytes: u32,
-    /// Something waits for a completion.
+    /// The connection waits for a completion.
     waiting: bool,
-    /// It does because there is no room.
+    /// It waits because there is no room.
     for_room: bool,
-    /// How much more often than not whoever waited, for room or for his turn, found the device empty, lately.
+    /// How much more often than not, lately, the device was empty when the connection had waited for room or its turn.
     starved: u8,
 }
 
-/// So much of it doubles the limit once.
+/// So much of `starved` doubles the limit once.
 const STARVED_DOUBLES: u8 = 4;
-/// From two segments to the configured limit are six times.
+/// Six doublings lead from two segments to the configured limit.
 const STARVED_MOST: u8 = 6 * STARVED_DOUBLES;
 
 impl DeviceQueue {
-    /// Frames in the device, from their first octet to their last.
+    /// Returns the bytes of frames in the device, headers included.
     pub(crate) fn bytes(self) -> u32 {
         self.bytes
     }
 
-    /// The limit: less than a millisecond of what the connection gets through, between two
-    /// segments and what is configured. More than that only adds to everybody's delay.
+    /// Returns the limit: less than a millisecond of the connection's delivery rate, but at least two
+    /// segments and at most what is configured. More than that only adds to everybody's delay.
     ///
-    /// Unless the device runs dry before it is filled again, time after time: then it is not the device
-    /// that lets so little through but this limit, which would become less with it, down to two segments
+    /// The limit grows if the device repeatedly runs empty before it is filled again: then it is not the device
+    /// that limits the rate but this limit, which would shrink with the rate, down to two segments
     /// (where wake-ups are late, on a busy machine, and a device is as fast as memory).
     pub(crate) fn limit(self, pacer: &Pacer, configured: u32, segment_bytes: u32) -> u32 {
         let least = 2 * segment_bytes;
@@ -46,24 +46,24 @@ impl DeviceQueue {
         worth.min(configured).max(least)
     }
 
-    /// A frame was handed over.
+    /// Counts a frame that was handed to the device.
     pub(crate) fn add(&mut self, frame_bytes: u32) {
         self.bytes = self.bytes.saturating_add(frame_bytes);
     }
 
-    /// Something waits for the next completion, for room or only to go with others.
+    /// Waits for the next completion, for room or only to send more at once.
     pub(crate) fn wait(&mut self, for_room: bool) {
         self.waiting = true;
         self.for_room = for_room;
     }
 
-    /// Whether something waits.
+    /// Returns whether the connection waits.
     pub(crate) fn is_waiting(self) -> bool {
         self.waiting
     }
 
-    /// Frames have left. Whether somebody has waited for that. `goes_on` says that more would have been
-    /// sent already, were it the connection's turn: with thousands of others it is a while until then.
+    /// Handles a completion, and returns whether the connection waited for it. `goes_on` says that it has more to send
+    /// but has not had its turn: with thousands of others that takes a while.
     pub(crate) fn complete(&mut self, bytes: u32, goes_on: bool) -> bool {
         self.bytes = self.bytes.saturating_sub(bytes);
         let waited = std::mem::take(&mut self.waiting);
@@ -94,7 +94,7 @@ mod tests {
             assert!(queue.complete(filled - left, false));
         };
         assert_eq!(limit(queue), 2 * FRAME);
-        // Once is nobody's fault.
+        // Once does not count.
         round(&mut queue, 0);
         assert_eq!(limit(queue), 2 * FRAME);
         for _ in 0..30 {

@@ -1,4 +1,4 @@
-//! From a decision to a frame in the driver's slot, and what sending it changes.
+//! Turns a decision into a frame in the driver's slot, and updates the state for what was sent.
 
 use uncork_packet::{Instant, Owner, Transmit};
 use uncork_wire::tcp::{Fields, Flags, OptionSet, SackBlocks};
@@ -11,10 +11,10 @@ use crate::connection::{Connection, Offer, Owed};
 use crate::context::Context;
 use crate::frame::{Packet, TcpFrame};
 
-/// ECN's codepoint for "this transport understands" (ECT(0), RFC 3168 §5).
+/// ECN codepoint of an ECN-capable transport (ECT(0), RFC 3168 §5).
 pub(super) const ECT0: u8 = 0b10;
 
-/// What is special about one segment.
+/// The variable parts of one segment.
 struct Segment {
     seq: SeqNumber,
     flags: Flags,
@@ -26,7 +26,7 @@ struct Segment {
 }
 
 impl Connection {
-    /// Writes the next frame into `slot`, behind the `link_bytes` octets of its link-layer header, or says
+    /// Writes the next frame into `slot`, after the `link_bytes` octets of its link-layer header, or returns
     /// why there is none.
     pub(crate) fn transmit(
         &mut self,
@@ -101,7 +101,7 @@ impl Connection {
         }
     }
 
-    /// The ACK that is owed, if one is, of a connection that will send nothing more itself.
+    /// Returns the ACK that is owed, if any, by a connection that will send nothing more itself.
     pub(crate) fn take_owed_ack(&mut self, cx: &Context) -> Option<(Fields, OptionSet)> {
         if self.receiver.acknowledged == self.receiver.nxt {
             return None;
@@ -114,13 +114,13 @@ impl Connection {
 
     fn make_reset(&mut self, now: Instant) -> Segment {
         self.owed.clear(Owed::RESET);
-        // RFC 9293 §3.10.5: with the number that the peer expects next.
+        // RFC 9293 §3.10.5: with the sequence number that the peer expects next.
         Segment {
             seq: self.sender.nxt,
             flags: Flags::RST.with(Flags::ACK),
             bytes: 0,
             segments: 0,
-            // RFC 7323 §3.2 asks for them in a reset, too.
+            // RFC 7323 §3.2 asks for timestamps in a reset, too.
             options: OptionSet { timestamps: self.peer.stamps_option(now), ..OptionSet::default() },
             window: 0,
             capable: false,
@@ -150,7 +150,7 @@ impl Connection {
                 flags = flags.with(Flags::ECE);
             }
         } else if offer.has(Offer::ASKS_ECN) && self.recovery.timeouts == 0 {
-            // A path that drops SYNs with ECN gets one without (RFC 3168 §6.1.1.1).
+            // A path that drops SYNs with ECN gets one without it (RFC 3168 §6.1.1.1).
             flags = flags.with(Flags::ECE).with(Flags::CWR);
         }
         let bytes = if answers {
@@ -175,7 +175,7 @@ impl Connection {
         }
     }
 
-    /// A segment that the peer must answer with an ACK, because it is outside of its window.
+    /// Makes a segment that the peer must answer with an ACK, because it is outside its window.
     fn make_probe(&mut self, cx: &Context) -> Segment {
         self.owed.clear(Owed::PROBE);
         let mut probe = self.make_ack(cx);
@@ -203,7 +203,7 @@ impl Connection {
         }
     }
 
-    /// What came twice first (RFC 2883 §4), then what is held out of order.
+    /// Returns the SACK blocks: duplicates first (RFC 2883 §4), then out-of-order data.
     fn sack_blocks(&self) -> SackBlocks {
         let mut blocks = SackBlocks::default();
         let most = if self.peer.stamps { SackBlocks::WITH_TIMESTAMPS } else { SackBlocks::MOST };
@@ -220,7 +220,7 @@ impl Connection {
         if self.peer.echoes_congestion { Flags::ECE } else { Flags(0) }
     }
 
-    /// Chooses the window to announce, and remembers it.
+    /// Chooses and stores the window to announce.
     #[inline]
     pub(super) fn offer_window(&mut self) -> u16 {
         let shift = self.peer.receive_shift;
@@ -236,7 +236,7 @@ impl Connection {
         if plan.fin {
             flags = flags.with(Flags::FIN);
         }
-        // The last of a train always says PSH, as Linux's does: a receiver that joins segments stops there.
+        // The last segment of a train always has PSH, as in Linux: a receiver that joins segments stops there.
         if plan.bytes > 0
             && (plan.segments > 1
                 || self.sender.pushes(plan.seq, end)
@@ -266,12 +266,12 @@ impl Connection {
                 ..OptionSet::default()
             },
             window: self.offer_window(),
-            // A retransmission is never marked (RFC 3168 §6.1.5).
+            // Retransmissions are not ECN-capable (RFC 3168 §6.1.5).
             capable: self.peer.ecn && !plan.again,
         }
     }
 
-    /// Data leaves, with so many octets of headers in each segment.
+    /// Updates pacing and counters for data that leaves, with this many header octets per segment.
     fn note_data_sent(&mut self, cx: &Context, plan: DataPlan, header_bytes: u32) {
         let frame_bytes = plan.bytes + u32::from(plan.segments) * header_bytes;
         let burst_bytes = cx.config.initial_window_segments * self.segment_bytes();
@@ -290,7 +290,7 @@ impl Connection {
         let sender = &mut self.sender;
         if sender.flight.is_empty() {
             self.recovery.progress_at = cx.now;
-            // The window is open, if it was shut.
+            // The window is open, if it was zero before.
             self.recovery.stuck_since.clear();
         }
         let times = (cx.now, self.recovery.progress_at);
@@ -334,11 +334,11 @@ impl Connection {
         self.recovery.probe = Some(Probe { end: self.sender.nxt, repeats });
     }
 
-    /// RFC 5681 §4.1: after more than a timeout without sending the window starts anew, before
+    /// Restarts the congestion window after more than a timeout without sending (RFC 5681 §4.1), before
     /// anything is sent in the old one.
     #[inline(always)]
     pub(super) fn restart_if_idle(&mut self, cx: &Context) {
-        // No timeout is shorter than that.
+        // No timeout is shorter than this.
         if cx.now > self.counts.last_sent + cx.timeouts.least() {
             self.restart_if_timed_out(cx);
         }
@@ -367,7 +367,7 @@ impl Connection {
         self.receiver.acknowledged = self.receiver.nxt;
     }
 
-    /// Whether something may have been left behind that only a timer or the peer can set off.
+    /// Notes why sending has stopped, and prepares the timer or completion that continues it.
     pub(crate) fn note_blocked(&mut self, cx: &mut Context, blocked: Blocked) {
         self.note_spending(blocked, cx.now);
         match blocked {

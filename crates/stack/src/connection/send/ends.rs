@@ -1,14 +1,14 @@
-//! Octets behind which something ends though more follows: records, and the pieces of a long write.
+//! Boundaries in the queued data after which more follows: ends of records, and of the pieces of a long write.
 
 use std::collections::VecDeque;
 
 use uncork_wire::SeqNumber;
 
-/// Most places to remember where PSH is said: a peer whose window is tiny does not make them cost more
-/// than what they are in. Where none is remembered, none is said.
+/// Most PSH positions that are remembered: with a peer whose window is tiny they must not cost more
+/// than the data itself. Positions that are not remembered get no PSH.
 const MOST_PUSHES: usize = 1024;
 
-/// Numbers behind the last octet of each, in order, as long as not all before was acknowledged.
+/// Sequence numbers after the last octet of each, in order, until everything before them is acknowledged.
 #[derive(Debug, Default)]
 pub(crate) struct Ends {
     records: VecDeque<SeqNumber>,
@@ -28,18 +28,18 @@ impl Ends {
         }
     }
 
-    /// The end of the record in which `seq` is, if it was told.
+    /// Returns the end of the record that contains `seq`, if it was set.
     pub(crate) fn record_after(&self, seq: SeqNumber) -> Option<SeqNumber> {
         self.records.iter().copied().find(|end| end.after(seq))
     }
 
-    /// Whether a segment of these octets says PSH.
+    /// Returns whether a segment of these octets has PSH.
     pub(crate) fn pushes(&self, seq: SeqNumber, end: SeqNumber) -> bool {
         let next = self.pushes.partition_point(|push| !push.after(seq));
         self.pushes.get(next).is_some_and(|push| !push.after(end)) || self.records.contains(&end)
     }
 
-    /// Everything before `una` was acknowledged; whether nothing is left.
+    /// Removes everything before `una`, which was acknowledged; returns whether nothing is left.
     pub(crate) fn forget(&mut self, una: SeqNumber) -> bool {
         for ends in [&mut self.records, &mut self.pushes] {
             while ends.front().is_some_and(|end| !end.after(una)) {
@@ -50,23 +50,23 @@ impl Ends {
     }
 }
 
-/// How a write goes on its way while it is made, in octets. Linux sends meanwhile; this stack does when the
-/// driver asks, so that what would have left is reckoned.
+/// How a write would be sent while it is being queued, in octets. Linux sends meanwhile; this stack does so when the
+/// driver polls, so it computes what would have left.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Course {
-    /// What a buffer takes (size_goal).
+    /// Capacity of a buffer (size_goal).
     pub(crate) buffer: u32,
-    /// The first frame that may leave, and all that may.
+    /// Length of the first frame that may leave, and of all that may leave.
     pub(crate) frame: u32,
     pub(crate) room: u32,
 }
 
-/// Of a write that begins at `end`, with `unsent` octets before it that were not sent: finds where PSH is
-/// said before it is over, and gives the latest of these, with `pushed` for the one before.
+/// Finds the PSH positions before the end of a write that begins at `end`, after `unsent` octets that were not
+/// sent; returns the latest of them, where `pushed` is the one before.
 ///
 /// Linux's `tcp_sendmsg_locked` looks when a buffer is full. If more than `half` of the largest window was
-/// written since PSH was said last (`forced_push`), it says so in this buffer and sends what may leave. If
-/// not, and nothing is before this buffer, it sends a frame of it. What has left of a buffer makes
+/// written since the last PSH (`forced_push`), it sets PSH in this buffer and sends what may leave. If
+/// not, and nothing precedes this buffer, it sends a frame of it. What has left of a buffer makes
 /// room in it, so that its end, where PSH is, moves on.
 pub(crate) fn mark_pushes(
     mut end: SeqNumber,
@@ -78,7 +78,7 @@ pub(crate) fn mark_pushes(
     mut mark: impl FnMut(SeqNumber),
 ) -> SeqNumber {
     let Course { buffer, frame, mut room } = course;
-    // How much of what was written before is in the last buffer, and before that.
+    // How much of the earlier data is in the last buffer, and how much is before that.
     let mut held = unsent % buffer;
     let mut before = unsent - held;
     let mut says = false;
@@ -129,7 +129,7 @@ mod tests {
         marks
     }
 
-    /// As Linux 6.18 marks it (cubic-rto-ss-ca-cwnd-bump.pkt of packetdrill).
+    /// The positions are those of Linux 6.18 (cubic-rto-ss-ca-cwnd-bump.pkt of packetdrill).
     #[test]
     fn what_leaves_of_a_buffer_moves_its_end() {
         let course = Course { buffer: 16_000, frame: 1000, room: 2000 };

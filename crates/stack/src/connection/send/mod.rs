@@ -1,4 +1,4 @@
-//! The way of bytes out: from the user's call into a [`Sender`]'s buffer, past what may hold them
+//! The sending side: from the user's call into a [`Sender`]'s buffer, through what may hold data
 //! back ([`decision`]), into a frame ([`emit`]).
 
 pub(crate) mod decision;
@@ -19,34 +19,34 @@ use crate::memory::{Pool, Ring};
 pub(crate) struct Sender {
     /// Initial send sequence number (ISS).
     pub(crate) iss: SeqNumber,
-    /// First octet that is not acknowledged (SND.UNA).
+    /// First unacknowledged sequence number (SND.UNA).
     pub(crate) una: SeqNumber,
-    /// Next one to be sent (SND.NXT).
+    /// Next sequence number to send (SND.NXT).
     pub(crate) nxt: SeqNumber,
     /// The peer's window from `una` on, in octets (SND.WND).
     pub(crate) window: u32,
-    /// Segment and acknowledgment that told the window (SND.WL1, SND.WL2).
+    /// Segment and acknowledgment of the last window update (SND.WL1, SND.WL2).
     pub(crate) window_seq: SeqNumber,
     pub(crate) window_ack: SeqNumber,
     /// Largest window the peer has ever had, in octets (MAX.SND.WND, RFC 5961 §5.2).
     pub(crate) max_window: u32,
-    /// The number behind the last octet that the user gave.
+    /// The sequence number after the last octet that the user has queued.
     pub(crate) end: SeqNumber,
-    /// Where the latest write ended that had no MSG_MORE: there a segment says PSH.
+    /// End of the latest write without MSG_MORE: the segment there has PSH.
     pub(crate) pushed: SeqNumber,
-    /// What ends here is a whole message, which Nagle's algorithm does not hold back.
+    /// End of the latest whole message, which Nagle's algorithm does not hold back.
     whole: SeqNumber,
-    /// Nor does a cork: somebody has asked for it to leave.
+    /// A cork does not hold it back either: it was pushed explicitly.
     hurried: bool,
-    /// Where the latest segment below full size ended (Minshall's variant of Nagle's algorithm).
+    /// End of the latest segment below full size (Minshall's variant of Nagle's algorithm).
     pub(crate) small_end: SeqNumber,
-    /// The latest write said that more is to come (MSG_MORE).
+    /// The latest write announced more (MSG_MORE).
     pub(crate) more: bool,
-    /// The user has no more to send: a FIN follows the last octet.
+    /// The user has closed the sending direction: a FIN follows the last octet.
     pub(crate) fin_queued: bool,
-    /// It was sent, once at least.
+    /// The FIN was sent at least once.
     pub(crate) fin_sent: bool,
-    /// Where records and the pieces of a long write end; boxed, as most have none.
+    /// Ends of records and of the pieces of a long write; boxed, as most connections have none.
     ends: Option<Box<Ends>>,
     pub(crate) buffer: Ring,
     pub(crate) flight: Flight,
@@ -77,7 +77,7 @@ impl Sender {
         }
     }
 
-    /// Begins at another number, before anything was sent or given.
+    /// Changes the initial sequence number before anything was sent or queued.
     pub(crate) fn renumber(&mut self, iss: SeqNumber) {
         debug_assert!(self.nxt == self.iss && self.buffer.len() == 0, "it has begun");
         let first = iss + 1;
@@ -85,55 +85,55 @@ impl Sender {
         (self.end, self.pushed, self.whole) = (first, first, first);
     }
 
-    /// Nothing that was given until now is held back.
+    /// Exempts all that was queued so far from Nagle's algorithm and the cork.
     pub(crate) fn hurry(&mut self) {
         (self.whole, self.hurried) = (self.end, true);
     }
 
-    /// Nothing that was given until now is held back by Nagle's algorithm.
+    /// Exempts all that was queued so far from Nagle's algorithm.
     pub(crate) fn complete(&mut self) {
         self.hurried &= self.whole == self.end;
         self.whole = self.end;
     }
 
-    /// Whether all that was given is a whole message. Not one that ends somewhere behind it: a number that is long past
-    /// would look like one to come.
+    /// Returns whether the queued data ends with a whole message. Tested by equality: the end of a message long ago would seem
+    /// to be in the future after a wrap.
     #[inline]
     pub(crate) fn is_whole(&self) -> bool {
         self.whole == self.end
     }
 
-    /// Whether all of it is to leave.
+    /// Returns whether no part of the queued data may be held back.
     #[inline]
     pub(crate) fn is_hurried(&self) -> bool {
         self.hurried && self.is_whole()
     }
 
-    /// Whether a segment below full size is not acknowledged. Where it ended may be so long ago that its number seems to be
-    /// one to come.
+    /// Returns whether a segment below full size is unacknowledged. If its end is long ago, that number may seem to be in the
+    /// future.
     #[inline]
     pub(crate) fn is_small_out(&self) -> bool {
         self.small_end.after(self.una) && !self.small_end.after(self.nxt)
     }
 
-    /// Octets that were never sent.
+    /// Returns the number of octets that were never sent.
     pub(crate) fn unsent_bytes(&self) -> u32 {
-        // Before the SYN there is one number more than there are octets.
+        // Before the SYN is sent there is one sequence number more than there are octets.
         u32::try_from(self.end - self.nxt).unwrap_or(0).min(self.buffer.len())
     }
 
-    /// The latest octet given ends a record.
+    /// Ends a record at the latest queued octet.
     pub(crate) fn end_record(&mut self) {
         self.ends.get_or_insert_default().add_record(self.end);
     }
 
-    /// Octets before the end of the record that is sent next, if something follows it.
+    /// Returns the octets left of the record that is sent next, if something follows it.
     pub(crate) fn record_bytes(&self) -> Option<u32> {
         let end = self.ends.as_deref()?.record_after(self.nxt)?;
         end.before(self.end).then(|| (end - self.nxt).unsigned_abs())
     }
 
-    /// Whether a segment of these octets says PSH: the user's write ends in it, his record, or a piece of
+    /// Returns whether a segment of these octets has PSH: a write of the user's ends in it, or a record, or a piece of
     /// a long write.
     #[inline]
     pub(crate) fn pushes(&self, seq: SeqNumber, end: SeqNumber) -> bool {
@@ -141,12 +141,12 @@ impl Sender {
             || self.ends.as_deref().is_some_and(|ends| ends.pushes(seq, end))
     }
 
-    /// Whether `bytes` more are so many that PSH may have to be said before their end.
+    /// Returns whether `bytes` more are so many that PSH may be needed before their end.
     pub(crate) fn is_long(&self, bytes: u32) -> bool {
         (self.end - self.pushed).unsigned_abs().saturating_add(bytes) > self.max_window / 2
     }
 
-    /// Puts down where PSH is said in the next `bytes`, which are a long write.
+    /// Computes the PSH positions in the next `bytes`, which are a long write.
     pub(crate) fn mark_pushes(&mut self, bytes: u32, course: Course) {
         let (end, unsent, half) = (self.end, self.unsent_bytes(), self.max_window / 2);
         let ends = &mut self.ends;
@@ -155,62 +155,62 @@ impl Sender {
         });
     }
 
-    /// PSH is said behind what has been sent so far.
+    /// Sets PSH after what has been sent so far.
     pub(crate) fn push_here(&mut self) {
         let sent = self.nxt;
         self.ends.get_or_insert_default().add_push(sent);
     }
 
-    /// Whether he has said where something ends though more follows.
+    /// Returns whether there are boundaries within the queued data.
     pub(crate) fn has_ends(&self) -> bool {
         self.ends.is_some()
     }
 
-    /// Everything before `una` was acknowledged.
+    /// Removes the boundaries before `una`.
     fn forget_ends(&mut self) {
         if self.ends.as_deref_mut().is_some_and(|ends| ends.forget(self.una)) {
             self.ends = None;
         }
     }
 
-    /// Whether a FIN is queued that was never sent.
+    /// Returns whether a FIN is queued that was never sent.
     pub(crate) fn owes_fin(&self) -> bool {
         self.fin_queued && !self.fin_sent
     }
 
-    /// Octets in the buffer: not acknowledged, sent or not.
+    /// Returns the octets in the buffer: unacknowledged, sent or not.
     pub(crate) fn queued_bytes(&self) -> u32 {
         self.buffer.len()
     }
 
-    /// Number of the first octet in the buffer. Not told by `una` and `iss`: after 4 GiB an octet has the number that the SYN
-    /// had.
+    /// Returns the sequence number of the first octet in the buffer. It does not depend on `una` and `iss`: after 4 GiB an octet
+    /// has the number of the SYN.
     pub(crate) fn buffer_start(&self) -> SeqNumber {
         self.end - self.buffer.len()
     }
 
-    /// What the peer's window has left for what was not sent, in octets.
+    /// Returns how much of the peer's window is left for unsent data, in octets.
     pub(crate) fn window_room(&self) -> u32 {
         self.window_room_from(self.nxt)
     }
 
-    /// And for what begins at `seq`.
+    /// Returns how much of the peer's window is left from `seq` on.
     pub(crate) fn window_room_from(&self, seq: SeqNumber) -> u32 {
         u32::try_from((self.buffer_start() + self.window) - seq).unwrap_or(0)
     }
 
-    /// Whether the FIN was acknowledged.
+    /// Returns whether the FIN was acknowledged.
     pub(crate) fn is_fin_acknowledged(&self) -> bool {
         self.fin_sent && self.una.after(self.end)
     }
 
-    /// The octets from `seq` on.
+    /// Returns the octets from `seq` on.
     pub(crate) fn bytes(&self, seq: SeqNumber, bytes: u32) -> (&[u8], &[u8]) {
         let offset = (seq - self.buffer_start()).unsigned_abs();
         self.buffer.slices(offset, bytes)
     }
 
-    /// Adds what the user gives.
+    /// Queues data of the user.
     pub(crate) fn push(&mut self, bytes: &[u8], more: bool, pool: &mut Pool) {
         self.buffer.push(bytes, pool);
         #[expect(clippy::cast_possible_truncation, reason = "a buffer is smaller than 4 GiB")]
@@ -222,7 +222,7 @@ impl Sender {
         }
     }
 
-    /// Everything before `una` was acknowledged: its octets go.
+    /// Removes the octets before `una`, which were acknowledged.
     pub(crate) fn acknowledge(&mut self, una: SeqNumber, pool: &mut Pool) {
         let octets = (una - self.buffer_start()).max(0).unsigned_abs().min(self.buffer.len());
         self.buffer.consume(octets);
@@ -234,7 +234,7 @@ impl Sender {
         self.flight.release(pool);
     }
 
-    /// All that there is was acknowledged, and ends nowhere but at its end.
+    /// Handles the acknowledgment of everything, when there are no boundaries within it.
     #[inline]
     pub(crate) fn acknowledge_all(&mut self, pool: &mut Pool) {
         debug_assert!(self.ends.is_none() && self.end == self.nxt);
@@ -243,7 +243,7 @@ impl Sender {
         self.flight.release(pool);
     }
 
-    /// Gives everything back.
+    /// Gives all storage back.
     pub(crate) fn release(&mut self, pool: &mut Pool) {
         self.buffer.release(pool);
         self.flight.clear(pool);

@@ -1,5 +1,5 @@
-//! Pacing: segments leave at a rate a little above what the congestion window makes of them, so that
-//! they do not meet in a queue.
+//! Pacing: segments leave at a rate slightly above the congestion window per round trip, so that
+//! they do not queue up.
 
 use uncork_packet::Instant;
 use uncork_wire::SeqNumber;
@@ -9,17 +9,17 @@ use crate::connection::congestion::Congestion;
 use crate::connection::recovery::Passed;
 use crate::units::Micros;
 
-/// How much faster than a window in a round trip, in percent: in slow start, where the window is
-/// twice as large a round trip later, and afterwards (tcp_pacing_ss_ratio, tcp_pacing_ca_ratio).
+/// Pacing rate in percent of a window per round trip: in slow start, where the window doubles
+/// in a round trip, and afterwards (tcp_pacing_ss_ratio, tcp_pacing_ca_ratio).
 const SLOW_START_PERCENT: u64 = 200;
 const AVOIDANCE_PERCENT: u64 = 120;
 
-/// Bytes a second, in sixteens: up to 68 GB a second in half the room.
+/// A rate in units of 16 bytes per second: up to 68 GB per second in half the size of a u64.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Rate(u32);
 
 impl Rate {
-    /// So many bytes in a second; one that is known is never nothing.
+    /// Makes a rate from bytes per second; a known rate is never zero.
     fn of(bytes: u64) -> Self {
         Self(u32::try_from(bytes / 16).unwrap_or(u32::MAX).max(1))
     }
@@ -29,12 +29,12 @@ impl Rate {
     }
 }
 
-/// The rate at which segments arrived last, or the highest at which they did when the user had no more: with which of the two it
-/// was in the topmost bit (rate_delivered and rate_app_limited of Linux).
+/// The latest delivery rate, or the highest application-limited one; the topmost bit says which it is (rate_delivered and
+/// rate_app_limited of Linux).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Delivery(u32);
 
-/// See [`Delivery`].
+/// The bit in [`Delivery`] for an application-limited rate.
 const LIMITED: u32 = 1 << 31;
 
 impl Default for Delivery {
@@ -44,17 +44,17 @@ impl Default for Delivery {
 }
 
 impl Delivery {
-    /// Bytes a second, if that is known.
+    /// Returns the rate in bytes per second, if it is known.
     pub(crate) fn rate(self) -> Option<u64> {
         Rate(self.0 & !LIMITED).bytes()
     }
 
-    /// Whether it is what the user had to say.
+    /// Returns whether it is application-limited.
     pub(crate) fn is_limited(self) -> bool {
         self.0 & LIMITED != 0
     }
 
-    /// tcp_rate_gen.
+    /// Takes a sample (tcp_rate_gen).
     #[inline]
     fn note(&mut self, rate: Rate, limited: bool) {
         let told = rate.0.min(!LIMITED);
@@ -65,14 +65,14 @@ impl Delivery {
 }
 
 impl Connection {
-    /// So much has passed, all of it acknowledged now, and `nxt` is sent next.
+    /// Takes a delivery measurement, all of which is acknowledged now, when `nxt` is sent next.
     #[inline(always)]
     pub(crate) fn observe(&mut self, passed: Passed, nxt: SeqNumber, now: Instant) {
         let mss = self.segment_bytes();
         let took = now.as_nanos().saturating_sub(passed.since.as_nanos());
         let limited = passed.limited;
         let rate = self.pacer.observe(passed, mss, nxt, now);
-        // In less than a round trip nothing comes back: ACKs were bunched.
+        // A sample shorter than the shortest round trip is invalid: ACKs were bunched.
         let shortest = self.rtt.shortest().unwrap_or_default();
         if Micros(1).as_nanos() + took >= shortest.as_nanos() {
             self.counts.delivery.note(rate, limited);
@@ -80,22 +80,22 @@ impl Connection {
     }
 }
 
-/// The rate, and when the next frame may leave.
+/// The pacing rate, and when the next frame may leave.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Pacer {
     /// None before a round trip was measured: no pacing.
     rate: Rate,
-    /// What gets through, between one ACK and another a round trip later: the most of this
-    /// round trip, and of the one before. Unlike `rate` it has nothing of windows that are not used or are
+    /// Delivery rate, measured between one ACK and another a round trip later: the highest of this
+    /// round trip, and of the one before. Unlike `rate` it does not include windows that are unused or are
     /// about to grow.
     through: [Rate; 2],
-    /// What is acknowledged behind this was sent after this round trip had begun.
+    /// What is acknowledged beyond this was sent after this round trip had begun.
     round: SeqNumber,
     next: Instant,
 }
 
 impl Pacer {
-    /// Follows window and round-trip time.
+    /// Updates the rate from window and round-trip time.
     #[inline(always)]
     pub(crate) fn update(
         &mut self,
@@ -114,8 +114,8 @@ impl Pacer {
         self.rate = Rate::of(window.saturating_mul(percent * 10_000) / u64::from(smoothed.0));
     }
 
-    /// So much has passed since then, all of it acknowledged now. Not what is out now in the time that the
-    /// acknowledged took: while a queue grows, that is more than gets through, and whoever believes it
+    /// Updates the delivery rate from a measurement, all of which is acknowledged now. It does not divide what is in flight now
+    /// by the round trip of what was acknowledged: while a queue grows, that is more than the path delivers, and
     /// makes the queue grow faster.
     #[inline(always)]
     fn observe(&mut self, passed: Passed, mss: u32, nxt: SeqNumber, now: Instant) -> Rate {
@@ -130,41 +130,41 @@ impl Pacer {
         through
     }
 
-    /// What gets through in three quarters of a millisecond: as much as a device may hold, so that
-    /// with what the estimate is wrong by nobody waits for longer than one.
+    /// Returns what is delivered in three quarters of a millisecond: what a device may hold, so that
+    /// even with the estimate's error nobody waits for longer than a whole one.
     pub(crate) fn device_bytes(&self) -> Option<u32> {
         self.through().map(|through| u32::try_from(through / 4000 * 3).unwrap_or(u32::MAX))
     }
 
-    /// One that knows what gets through.
+    /// Makes a pacer with a known delivery rate.
     #[cfg(test)]
     pub(crate) fn of_rate(through: u64) -> Self {
         Self { through: [Rate::of(through); 2], ..Self::default() }
     }
 
-    /// Bytes a second that get through, if that is known.
+    /// Returns the delivery rate in bytes per second, if it is known.
     pub(crate) fn through(&self) -> Option<u64> {
         self.through[0].max(self.through[1]).bytes()
     }
 
-    /// Bytes a second, if a rate is known.
+    /// Returns the pacing rate in bytes per second, if it is known.
     pub(crate) fn rate(&self) -> Option<u64> {
         self.rate.bytes()
     }
 
-    /// What leaves in a millisecond: as long as a train may be.
+    /// Returns what leaves in a millisecond, which bounds the length of a train.
     pub(crate) fn bytes_in_a_millisecond(&self) -> Option<u32> {
         self.rate().map(|rate| u32::try_from(rate / 1000).unwrap_or(u32::MAX))
     }
 
-    /// When the next frame may leave, if not now.
+    /// Returns when the next frame may leave, if not now.
     #[inline]
     pub(crate) fn wait_until(&self, now: Instant) -> Option<Instant> {
         (self.next > now).then_some(self.next)
     }
 
-    /// A frame leaves. Whoever was quiet may send `burst_bytes` at once, as with sch_fq's initial
-    /// quantum: a short answer gains nothing by being spread, and timers are late.
+    /// Notes a frame that leaves. A connection that was quiet may send `burst_bytes` at once, as with sch_fq's initial
+    /// quantum: pacing a short answer gains nothing, and timers are late.
     #[inline(always)]
     pub(crate) fn on_sent(&mut self, bytes: u32, burst_bytes: u32, now: Instant) {
         let Some(rate) = self.rate() else { return };
@@ -217,7 +217,7 @@ mod tests {
 
     const MSS: u32 = 1000;
 
-    /// A link that lets a segment a millisecond through, and what is sent over it.
+    /// A link that delivers a segment per millisecond, and the connection that sends over it.
     struct Link {
         flight: Flight,
         pool: Pool,
@@ -240,7 +240,7 @@ mod tests {
             self.nxt = end;
         }
 
-        /// Gives what is thought to get through, in segments a second.
+        /// Acknowledges segments, and returns the estimated delivery rate in segments per second.
         fn acknowledge(&mut self, segments: u32, now: Instant) -> u64 {
             let mut delivered = Delivered::default();
             self.una += segments * MSS;
@@ -262,7 +262,7 @@ mod tests {
         for millis in 1..200 {
             let through = link.acknowledge(1, at(millis));
             assert!((950..=1050).contains(&through), "{through} after {millis} ms");
-            // Twice as fast as they leave.
+            // Twice as fast as they are delivered.
             link.send(2, at(millis));
         }
     }

@@ -1,7 +1,7 @@
-//! A request or a response leaves: all that there is to be sent fits into one segment, nothing is under way, and
-//! nothing is amiss. Then nothing can hold it back, and its headers are those of nearly every segment
-//! ([`uncork_wire::plain`]), so that neither has to be found out step by step. So it is with an ACK when there is
-//! nothing to be sent.
+//! The fast path out, for a request or a response: all unsent data fits into one segment, nothing is in flight, and
+//! the connection is steady. Then nothing can hold it back, and its headers are those of nearly every segment
+//! ([`uncork_wire::plain`]), so that neither needs the general code. The same holds for an ACK when there is
+//! nothing to send.
 
 use uncork_packet::{Checksum, Owner, Transmit};
 use uncork_wire::plain::{HEADER_BYTES, Plain};
@@ -14,24 +14,24 @@ use crate::connection::Connection;
 use crate::connection::timers::Timer;
 use crate::context::Context;
 
-/// So that a packet's length is known without a conversion.
+/// The header length as u32, so that a packet's length needs no conversion.
 const HEADERS: u32 = HEADER_BYTES as u32;
 
-/// Octets of the whole frame.
+/// Returns the octets of the whole frame.
 #[expect(clippy::cast_possible_truncation, reason = "one header is short")]
 fn frame_bytes(link_bytes: usize, bytes: u32) -> u32 {
     link_bytes as u32 + HEADERS + bytes
 }
 
 impl Connection {
-    /// Octets of the segment that leaves next, if that is such a one, none for an ACK: then
-    /// [`Connection::decide`] says the same.
+    /// Returns the octets of the segment that leaves next, if it can take this path; zero for an ACK. Then
+    /// [`Connection::decide`] decides the same.
     #[inline(always)]
     pub(crate) fn decide_plain(&mut self, cx: &Context, slot_bytes: u32) -> Option<u32> {
         if !self.sender.flight.is_empty() || !self.is_steady(cx) {
             return None;
         }
-        // Which is all that is in the buffer, as nothing is under way.
+        // That is all of the buffer, as nothing is in flight.
         let bytes = self.sender.unsent_bytes();
         let leaves = if bytes > 0 {
             self.sender.buffer.piece().is_some()
@@ -45,7 +45,7 @@ impl Connection {
         leaves.then_some(bytes)
     }
 
-    /// The same in the words of who decides otherwise.
+    /// Returns the same decision as [`Connection::decide`] would.
     #[cfg(debug_assertions)]
     fn plain_action(&self, bytes: u32) -> Action {
         let seq = self.sender.nxt;
@@ -53,8 +53,8 @@ impl Connection {
         if bytes > 0 { Action::Data(plan) } else { Action::Ack }
     }
 
-    /// Sends it behind the `link_bytes` octets of its link-layer header, as [`Connection::transmit`] would and
-    /// whoever calls that, who would find next that there is no more.
+    /// Sends the segment after the `link_bytes` octets of its link-layer header, with the effects of [`Connection::transmit`] and
+    /// of its caller, which would find next that there is nothing more.
     #[inline(never)]
     pub(crate) fn transmit_plain(
         &mut self,
@@ -84,7 +84,7 @@ impl Connection {
         self.note_blocked_plain(cx, bytes);
     }
 
-    /// What is to be said of that frame.
+    /// Describes that frame.
     #[inline(always)]
     pub(crate) fn plain_transmit(&self, cx: &Context, bytes: u32, link_bytes: usize) -> Transmit {
         #[expect(clippy::cast_possible_truncation, reason = "two headers are short")]
@@ -99,7 +99,7 @@ impl Connection {
         Transmit { frame_bytes, checksum, segmentation: None, owner }
     }
 
-    /// One segment is all that is under way.
+    /// Updates the state for one segment, which is all that is in flight.
     #[inline(always)]
     fn note_plain_sent(&mut self, cx: &mut Context, bytes: u32) {
         let now = cx.now;
@@ -124,7 +124,7 @@ impl Connection {
         self.ack.on_data_sent(now);
     }
 
-    /// What [`Connection::note_blocked`] notes.
+    /// Does what [`Connection::note_blocked`] does.
     #[inline(always)]
     fn note_blocked_plain(&mut self, cx: &Context, bytes: u32) {
         self.note_spending(Blocked::Application, cx.now);
