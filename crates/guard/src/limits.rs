@@ -108,8 +108,7 @@ impl Given {
         Ok(())
     }
 
-    /// Checks that a program of this user's may have another socket, besides those that the user's programs and all programs wait
-    /// for.
+    /// Checks that a program of this user's may have another socket, besides those that the user, and all users, wait for.
     pub(crate) fn admit(
         &mut self,
         limits: &Limits,

@@ -101,8 +101,7 @@ impl Rings {
         &mut self.ahead[at]
     }
 
-    /// Takes a socket for this device as it is now, or the reason why there can be none, found since `asked`; `None` if none is
-    /// ready.
+    /// Takes a socket for this device as it is now, or the reason why there is none (found since `asked`); `None` if not ready.
     pub(crate) fn take(
         &mut self,
         settings: &Settings,
