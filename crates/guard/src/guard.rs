@@ -116,7 +116,7 @@ pub struct Guard {
     /// Set once the guardian was told to end.
     parting: Option<parting::Parting>,
     peers: Vec<Peer>,
-    /// Threads that close what came with questions, and others that close strangers' sockets, which cannot delay the former.
+    /// Threads that close what came with questions, and others that close peers' sockets: no stranger can delay the former.
     passed: Closing,
     hung_up: Closing,
     engines: NonZeroU32,

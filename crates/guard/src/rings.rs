@@ -147,7 +147,7 @@ impl Rings {
         self.ahead.retain(|ahead| !ahead.spares.is_empty() || ahead.awaited > 0);
     }
 
-    /// Tells whether there are none; spares are closed by the passing of time alone.
+    /// Tells whether there are no spares, which would have to be closed after a while.
     pub(crate) fn is_empty(&self) -> bool {
         self.ahead.is_empty()
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::Guard;
 use crate::session::{Role, Session};
 
-/// How often the sockets that have proven ports are looked for. A second is as long as it may take to miss one.
+/// How often the sockets that have proven ports are looked for. It may take a second at most until a closed one is missed.
 const ROUND: Duration = Duration::from_millis(500);
 const LONGEST_ROUND: Duration = Duration::from_secs(1);
 /// At most one part in so many of the time is spent on that.
