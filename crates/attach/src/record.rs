@@ -118,7 +118,7 @@ kinds! {
         Room = 4,
         /// Octets that have come.
         Data = 5,
-        /// The peer will send no more octets.
+        /// No more octets will come.
         End = 6,
         /// The connection has failed: a `ConnectionError` in JSON.
         Failed = 7,
