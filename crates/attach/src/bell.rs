@@ -1,15 +1,15 @@
-//! Waking the other side, if it sleeps: a ring that is given only then.
+//! Wakes the other side, but only if it sleeps.
 //!
-//! Who sleeps says so in the memory and looks once more into the ring that he reads; who has written shows it and looks
-//! whether the other sleeps. Both write first and look then, so that one of them sees the other.
+//! A side that is going to sleep says so in the memory and looks once more into the ring that it reads; a side that has written
+//! shows that and checks whether the other sleeps. Both write first and look then, so that one of them sees the other.
 //!
-//! A ring comes behind the word that says so, and may come when that has been seen already. So a bell that has woken somebody
-//! ([`Sleeper::was_woken`]) is silenced whatever the word says: one that was late, or that the other side had no reason for, wakes
-//! once, and does not keep anybody from sleeping. It is by who looks into the ring behind that, as others may sleep on it, too.
+//! The bell is rung after that word is cleared, and the ring may arrive when the word has been seen already. So a bell that has
+//! woken a thread ([`Sleeper::was_woken`]) is silenced whatever the word says: a late or groundless ring wakes once, and keeps
+//! nobody from sleeping. The thread that looks into the ring next silences it, as others may sleep on it, too.
 //!
-//! A program may take `O_NONBLOCK` off what it has in common with its instance, which must not wait for it all the same. So the
+//! A program may clear `O_NONBLOCK` on what it shares with its instance, which must not block all the same. So the
 //! instance rings by a message (`MSG_DONTWAIT`), and reads the eventfd that the program rings with `RWF_NOWAIT`. (A pipe would
-//! not do: who reads one has its lock, and is held up by a page that does not come.)
+//! not do: its reader holds its lock, and is held up by a page that does not come.)
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,34 +24,34 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use crate::memory::Memory;
 use crate::ring::Way;
 
-/// Where an eventfd is read: it has no places.
+/// The offset for preadv2(2) on an eventfd, which has no offsets.
 const HERE: u64 = u64::MAX;
 
-/// An eventfd for [`Sleeper`] and [`Waker`].
+/// Makes an eventfd for [`Sleeper`] and [`Waker`].
 pub(crate) fn create() -> io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
 
-/// The side that sleeps: whoever reads the ring of one way.
+/// The side that sleeps: the reader of one ring.
 #[derive(Debug)]
 pub(crate) struct Sleeper {
     memory: Arc<Memory>,
     way: Way,
     bell: OwnedFd,
-    /// Where the other side's rings come, if not by the bell.
+    /// The socket by which the other side rings, if not by the bell.
     messages: Option<Arc<OwnedFd>>,
     sleeps: bool,
-    /// Somebody has found that the bell can be read.
+    /// A thread has found the bell readable.
     woken: bool,
 }
 
 impl Sleeper {
-    /// Whom the other side wakes by `bell`.
+    /// Makes a sleeper that the other side wakes by `bell`.
     pub(crate) fn by_eventfd(memory: Arc<Memory>, way: Way, bell: OwnedFd) -> Self {
         Self { memory, way, bell, messages: None, sleeps: false, woken: false }
     }
 
-    /// Whom the other side wakes by messages, and threads of his own by `bell`.
+    /// Makes a sleeper that the other side wakes by messages, and its own threads by `bell`.
     pub(crate) fn by_messages(
         memory: Arc<Memory>,
         way: Way,
@@ -61,7 +61,7 @@ impl Sleeper {
         Self { memory, way, bell, messages: Some(socket), sleeps: false, woken: false }
     }
 
-    /// It is about to sleep: look into the ring once more. Several threads may do so on one bell.
+    /// Announces a sleep; after this, look into the ring once more. Several threads may sleep on one bell.
     pub(crate) fn lie_down(&mut self) {
         self.note_ring();
         self.sleeps = true;
@@ -69,7 +69,7 @@ impl Sleeper {
         fence(SeqCst);
     }
 
-    /// Nobody sleeps on it any more. `rung`: its bell could be read.
+    /// Ends the sleep of all threads. `rung`: its bell was readable.
     pub(crate) fn get_up(&mut self, rung: bool) {
         let slept = std::mem::take(&mut self.sleeps);
         let was_told = slept && self.memory.word(self.way.reader_sleeps()).swap(0, SeqCst) == 0;
@@ -78,13 +78,13 @@ impl Sleeper {
         }
     }
 
-    /// Its bell could be read, and can be until somebody notes it.
+    /// Notes that the bell was found readable; it stays so until the ring is noted.
     pub(crate) fn was_woken(&mut self) {
         self.woken = true;
     }
 
-    /// If it was rung, it is silent again, and will not ring before somebody lies down: look into the ring. If not, it is to
-    /// ring for whoever sleeps still.
+    /// Silences the bell if it was rung: it will not ring before another sleep is announced, so look into the ring. If it was not
+    /// rung, it still rings for those that sleep.
     pub(crate) fn note_ring(&mut self) {
         let was_told = self.sleeps && self.memory.word(self.way.reader_sleeps()).load(SeqCst) == 0;
         self.sleeps &= !was_told;
@@ -93,20 +93,20 @@ impl Sleeper {
         }
     }
 
-    /// Wakes all who sleep on it.
+    /// Wakes all threads that sleep on it.
     pub(crate) fn wake_all(&self) {
         if self.memory.word(self.way.reader_sleeps()).swap(0, SeqCst) != 0 {
             ring(&self.bell);
         }
     }
 
-    /// A ring that is taken is one: where there was one of each kind, the other one wakes for nothing, once.
+    /// Takes one ring. If there was one of each kind, the other one wakes for nothing, once.
     fn silence(&self) {
         let flags = RecvFlags::DONTWAIT;
         if self.messages.as_ref().is_some_and(|line| recv(line, &mut [0_u8; 1], flags).is_ok()) {
             return;
         }
-        // What cannot be read has been.
+        // If there is nothing to read, it has been read already.
         let _ =
             preadv2(&self.bell, &mut [IoSliceMut::new(&mut [0; 8])], HERE, ReadWriteFlags::NOWAIT);
     }
@@ -118,7 +118,7 @@ impl AsFd for Sleeper {
     }
 }
 
-/// The side that wakes it.
+/// The side that wakes the sleeper.
 #[derive(Debug)]
 pub(crate) struct Waker {
     memory: Arc<Memory>,
@@ -126,7 +126,7 @@ pub(crate) struct Waker {
     by: By,
 }
 
-/// How it rings.
+/// What it rings by.
 #[derive(Debug)]
 enum By {
     Eventfd(OwnedFd),
@@ -134,17 +134,17 @@ enum By {
 }
 
 impl Waker {
-    /// Of who sleeps [`Sleeper::by_eventfd`].
+    /// Makes the waker of a [`Sleeper::by_eventfd`].
     pub(crate) fn by_eventfd(memory: Arc<Memory>, way: Way, bell: OwnedFd) -> Self {
         Self { memory, way, by: By::Eventfd(bell) }
     }
 
-    /// Of who sleeps [`Sleeper::by_messages`], at the other end of this socket.
+    /// Makes the waker of a [`Sleeper::by_messages`], at the other end of this socket.
     pub(crate) fn by_messages(memory: Arc<Memory>, way: Way, socket: Arc<OwnedFd>) -> Self {
         Self { memory, way, by: By::Messages(socket) }
     }
 
-    /// Something was shown in the ring: wakes the reader if he sleeps.
+    /// Wakes the reader if it sleeps, after something was shown in the ring.
     pub(crate) fn wake(&self) {
         fence(SeqCst);
         let sleeps = self.memory.word(self.way.reader_sleeps());
@@ -153,18 +153,18 @@ impl Waker {
         }
     }
 
-    /// Rings, whether he sleeps or not.
+    /// Rings, whether the reader sleeps or not.
     pub(crate) fn ring(&self) {
         match &self.by {
             By::Eventfd(bell) => ring(bell),
             By::Messages(socket) => {
-                // One that does not fit would be behind many that nobody has taken. Who is gone needs none.
+                // If it does not fit, many before it have not been taken. A peer that is gone needs none.
                 let _ = send(socket, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
             }
         }
     }
 
-    /// What it rings by.
+    /// Returns the descriptor that it rings by.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         match &self.by {
             By::Eventfd(bell) => bell.as_fd(),
@@ -195,7 +195,7 @@ mod tests {
         Arc::new(Memory::map(file.as_fd(), 64).unwrap())
     }
 
-    /// As the program rings.
+    /// Makes a pair in which the program rings.
     fn by_eventfd() -> (Sleeper, Waker) {
         let (memory, bell) = (memory(), create().unwrap());
         let waker =
@@ -203,7 +203,7 @@ mod tests {
         (Sleeper::by_eventfd(memory, Way::Commands, bell), waker)
     }
 
-    /// As the instance does.
+    /// Makes a pair in which the instance rings.
     fn by_messages() -> (Sleeper, Waker) {
         let memory = memory();
         let kind = SocketType::SEQPACKET;
@@ -245,7 +245,7 @@ mod tests {
     fn a_ring_that_comes_late_wakes_once() {
         for (mut sleeper, waker) in each_way() {
             sleeper.lie_down();
-            // Who wakes says so, and is held up before he rings.
+            // The waker clears the word, and is held up before it rings.
             waker.memory.word(waker.way.reader_sleeps()).store(0, SeqCst);
             sleeper.note_ring();
             waker.ring();
@@ -257,7 +257,7 @@ mod tests {
             assert!(!is_awake(&sleeper), "it keeps from sleeping");
             waker.wake();
             assert!(is_awake(&sleeper), "and hides the next");
-            // Whoever was woken by that one, though another has noted it.
+            // This thread was woken by that ring, though another has noted it.
             sleeper.note_ring();
             sleeper.was_woken();
             sleeper.lie_down();
@@ -283,7 +283,7 @@ mod tests {
         sleeper.lie_down();
         sleeper.wake_all();
         assert!(is_awake(&sleeper));
-        // Another one sleeps before it is noted, and is rung for.
+        // Another thread sleeps before the ring is noted, and is rung for.
         sleeper.memory.word(Way::News.reader_sleeps()).store(1, SeqCst);
         waker.wake();
         for _ in 0..2 {
@@ -293,7 +293,7 @@ mod tests {
         assert!(!is_awake(&sleeper));
     }
 
-    /// In a thread of its own, which does not come back if it waits.
+    /// Tells whether this finishes, on a thread of its own, which does not come back if it blocks.
     fn is_done(what: impl FnOnce() + Send + 'static) -> bool {
         let (tell, hear) = mpsc::channel();
         thread::spawn(move || {

@@ -1,42 +1,42 @@
-//! What the two say to each other. A record is a header of sixteen octets and what belongs to it.
+//! The records that the two exchange: a header of sixteen octets, and a body.
 //!
 //! Connections and listeners have numbers that count from zero. A program gives the odd ones to connections that it
-//! opens, the instance the even ones to those that come. Listeners are the program's.
+//! opens, the instance the even ones to those that come. Listeners are numbered by the program.
 
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use uncork_stack::{FastOpenKeys, FastOpenListen, State};
 
-/// Octets of a header.
+/// Length of a header, in octets.
 pub const HEADER_BYTES: usize = 16;
 
-/// The beginning of a record.
+/// The header of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// A [`Command`] or a [`News`], as a number.
     kind: u8,
-    /// By kind.
+    /// Flags; what they mean depends on the kind.
     pub flags: u8,
-    /// The connection, or the listener.
+    /// Number of the connection, or of the listener.
     pub number: u32,
-    /// By kind.
+    /// A further number; what it means depends on the kind.
     pub extra: u32,
 }
 
-/// A write of which more is to come (MSG_MORE).
+/// Flag of a write that more is to follow (MSG_MORE).
 pub const MORE: u8 = 1;
-/// A write that ends a record (MSG_EOR).
+/// Flag of a write that ends a record (MSG_EOR).
 pub const END_OF_RECORD: u8 = 2;
-/// What the program has was not read when it closed.
+/// Flag of a close: the program had octets that it has not read.
 pub const UNREAD: u8 = 1;
-/// That it has failed was told to the program's user already.
+/// Flag of [`Command::Detach`]: the program's user has already been told that the connection failed.
 pub const TOLD: u8 = 1;
-/// There is no more of an answer.
+/// Flag of the last record of an answer.
 pub const LAST: u8 = 1;
-/// Directions of a shutdown.
+/// Flag of a shutdown: reading.
 pub const SHUT_READ: u8 = 1;
-/// See above.
+/// Flag of a shutdown: writing.
 pub const SHUT_WRITE: u8 = 2;
 
 macro_rules! kinds {
@@ -48,7 +48,7 @@ macro_rules! kinds {
         }
 
         impl $name {
-            /// What a header says; none if it is none of these.
+            /// Returns the kind that a header gives; `None` if it is none of these.
             #[must_use]
             pub fn of(header: Header) -> Option<Self> {
                 match header.kind {
@@ -61,92 +61,92 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// From the program.
+    /// Commands of the program.
     Command {
-        /// It listens at a [`Place`].
+        /// Listens at a [`Place`].
         Listen = 1,
-        /// An option of a listener's connections to come, a `SocketOption` in JSON.
+        /// Sets an option of the connections that will come to a listener, a `SocketOption` in JSON.
         ListenerOption = 2,
-        /// It listens no more: [`News::Left`] follows.
+        /// Stops listening: [`News::Left`] follows.
         LeaveListener = 3,
-        /// A connection that has come is accepted.
+        /// Accepts a connection that has come.
         Accept = 4,
-        /// It is not, as its listener is gone: somebody else may have it, with all that was told of it.
+        /// Returns one that is not accepted, as its listener is gone: another program may have it, with all that came on it.
         Return = 5,
-        /// A connection is to be opened between two [`Ends`].
+        /// Opens a connection between two ends ([`Ends`]).
         Connect = 6,
         /// Octets to be sent; [`MORE`], [`END_OF_RECORD`].
         Send = 7,
-        /// So many octets (`extra`) were read.
+        /// Reports that so many octets (`extra`) were read.
         Read = 8,
         /// shutdown(2): [`SHUT_READ`], [`SHUT_WRITE`].
         Shutdown = 9,
-        /// close(2) of who wants to wait for it (SO_LINGER).
+        /// close(2) of a program that wants to wait for it (SO_LINGER).
         BeginClose = 10,
-        /// close(2); [`UNREAD`]. The number is the instance's again, or the program's when that has said
-        /// [`News::Gone`].
+        /// close(2); [`UNREAD`]. The number may be used again: by the instance at once, by the program once the instance has
+        /// sent [`News::Gone`].
         Close = 11,
-        /// It is to be reset.
+        /// Resets a connection.
         Abort = 12,
-        /// An option, in JSON.
+        /// Sets an option, in JSON.
         Option = 13,
-        /// [`News::Info`] is wanted. This question, and those that follow, have a number of their own (`extra`), which is that of
-        /// each record of the answer, too: who has lost his patience may have another question by then.
+        /// Asks for [`News::Info`]. This question and the following ones have a number of their own (`extra`), which each record
+        /// of the answer repeats: a program that has given up may have asked another question by then.
         AskInfo = 14,
-        /// The connection is to be given away: [`News::Detached`] is wanted; [`TOLD`].
+        /// Takes a connection away from the stack: asks for [`News::Detached`]; [`TOLD`].
         Detach = 15,
-        /// It has been, and the kernel has it now: what has come between is wanted ([`News::Caught`]). With its [`Ends`], as
-        /// the number may be another one's by now.
+        /// Asks what has come for a detached connection until the kernel had it ([`News::Caught`]). With its [`Ends`],
+        /// as its number may be another connection's by now.
         AskCaught = 16,
-        /// What a listener does with TCP Fast Open: [`FastOpen`].
+        /// Sets what a listener does with TCP Fast Open: [`FastOpen`].
         ListenerFastOpen = 17,
-        /// What was sent until now is a whole message (`Stack::complete`).
+        /// Marks what was sent until now as a whole message (`Stack::complete`).
         Complete = 18,
     }
 }
 
 kinds! {
-    /// From the instance.
+    /// News from the instance.
     News {
-        /// A connection has come to a listener (`extra`): what has [`Arrived`].
+        /// A connection has come to a listener (`extra`); the body is [`Arrived`].
         Incoming = 1,
-        /// It cannot listen there, and why, as text.
+        /// The program cannot listen there; the body is the reason, as text.
         Refused = 2,
-        /// A connection's state (`extra`).
+        /// The state (`extra`) of a connection.
         State = 3,
-        /// How many octets may ever be sent on it, as eight octets.
+        /// How many octets may be sent on a connection in total, as eight octets.
         Room = 4,
         /// Octets that have come.
         Data = 5,
-        /// There are no more.
+        /// No more octets will come.
         End = 6,
-        /// It has failed, a `ConnectionError` in JSON.
+        /// The connection has failed: a `ConnectionError` in JSON.
         Failed = 7,
-        /// Nothing is left of one that the program had opened.
+        /// Nothing is left of a connection that the program had opened.
         Gone = 8,
-        /// What was asked for, in JSON, in several records if it is long; [`LAST`].
+        /// The answer to [`Command::AskInfo`], in JSON, in several records if it is long; [`LAST`].
         Info = 9,
-        /// The connection was given away: a `Snapshot` in JSON; nothing if it could not be.
+        /// The connection is detached: a `Snapshot` in JSON; empty if it could not be.
         Detached = 10,
-        /// Its octets, in as many records as it takes; [`LAST`].
+        /// The octets of a detached connection, in as many records as it takes; [`LAST`].
         Octets = 11,
-        /// A listener has left: behind this nothing comes to it, nor on the connections that wait there, which are
+        /// A listener has left: after this nothing comes to it, nor on the connections that wait there, which are
         /// given back now.
         Left = 12,
-        /// Segments that have come for a connection that was given away, each behind its length ([`put_segment`]), in several
+        /// Segments that have come for a detached connection, each after its length ([`put_segment`]), in several
         /// records if they are long; [`LAST`].
         Caught = 13,
     }
 }
 
 impl Command {
-    /// About a connection, or a listener.
+    /// Makes a header about a connection, or a listener.
     #[must_use]
     pub const fn of_number(self, number: u32) -> Header {
         Header { kind: self as u8, flags: 0, number, extra: 0 }
     }
 
-    /// Whether its number is a connection's.
+    /// Tells whether its number is a connection's.
     #[must_use]
     pub const fn is_of_connection(self) -> bool {
         use Command::{AskCaught, LeaveListener, Listen, ListenerFastOpen, ListenerOption};
@@ -155,7 +155,7 @@ impl Command {
 }
 
 impl News {
-    /// About a connection, or a listener.
+    /// Makes a header about a connection, or a listener.
     #[must_use]
     pub const fn of_number(self, number: u32) -> Header {
         Header { kind: self as u8, flags: 0, number, extra: 0 }
@@ -163,19 +163,19 @@ impl News {
 }
 
 impl Header {
-    /// Of any kind: for who writes what cannot be, to see what becomes of it.
+    /// Makes a header of any kind: for tests of what becomes of a program that writes something impossible.
     #[must_use]
     pub const fn of_number(kind: u8, number: u32) -> Self {
         Self { kind, flags: 0, number, extra: 0 }
     }
 
-    /// With these flags.
+    /// Adds these flags.
     #[must_use]
     pub const fn flagged(self, flags: u8) -> Self {
         Self { flags, ..self }
     }
 
-    /// With that.
+    /// Adds this `extra`.
     #[must_use]
     pub const fn and(self, extra: u32) -> Self {
         Self { extra, ..self }
@@ -190,7 +190,7 @@ impl Header {
         octets
     }
 
-    /// And how many octets belong to it. None for what is none.
+    /// Reads a header, and the length of its body. `None` if it is no header.
     pub(crate) fn of(octets: &[u8; HEADER_BYTES]) -> Option<(Self, u32)> {
         let [kind, flags, 0, 0, rest @ ..] = octets else { return None };
         let (words, _) = rest.as_chunks::<4>();
@@ -199,12 +199,12 @@ impl Header {
     }
 }
 
-/// Where somebody listens.
+/// A place to listen at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// Address and port.
     pub local: SocketAddr,
-    /// Connections that may wait to be accepted.
+    /// How many connections may wait to be accepted.
     pub backlog: u32,
     /// IPV6_V6ONLY.
     pub v6_only: bool,
@@ -213,33 +213,33 @@ pub struct Place {
 /// What a listener does with TCP Fast Open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FastOpen {
-    /// As its program wants it, whatever the host's settings say.
+    /// What its program wants, whatever the host's settings say.
     pub listen: FastOpenListen,
     /// Keys of its cookies.
     pub keys: Option<FastOpenKeys>,
 }
 
-/// Between which a connection is.
+/// The two ends of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ends {
-    /// This one.
+    /// The local end.
     pub local: SocketAddr,
-    /// The other one.
+    /// The remote end.
     pub remote: SocketAddr,
 }
 
 /// A connection that has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arrived {
-    /// Between which it is.
+    /// Its ends.
     #[serde(flatten)]
     pub ends: Ends,
-    /// Octets that may be sent on it before [`News::Room`] says more: who writes as soon as he has accepted it is not
-    /// told to wait.
+    /// How many octets may be sent on it before [`News::Room`] says more: a program that writes as soon as it has accepted is
+    /// not told to wait.
     pub allowed: u64,
 }
 
-/// Adds a segment to what [`News::Caught`] says.
+/// Adds a segment to the body of [`News::Caught`].
 pub fn put_segment(all: &mut Vec<u8>, segment: &[u8]) {
     // None is longer than a train, 64 KiB.
     let long = u32::try_from(segment.len()).unwrap_or(0);
@@ -247,7 +247,7 @@ pub fn put_segment(all: &mut Vec<u8>, segment: &[u8]) {
     all.extend(&segment[..long as usize]);
 }
 
-/// Takes the first of them. None if there is none.
+/// Takes the first segment out of such a body. `None` if there is none.
 pub fn next_segment<'a>(all: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (long, rest) = all.split_first_chunk::<4>()?;
     let (segment, rest) = rest.split_at_checked(u32::from_ne_bytes(*long) as usize)?;
@@ -255,14 +255,14 @@ pub fn next_segment<'a>(all: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(segment)
 }
 
-/// A state as a number.
+/// Returns a state as a number.
 #[must_use]
 pub fn number_of(state: State) -> u32 {
     let at = State::ALL.iter().position(|other| *other == state);
     at.and_then(|at| u32::try_from(at).ok()).unwrap_or(0)
 }
 
-/// A number as a state.
+/// Returns the state that a number stands for.
 #[must_use]
 pub fn state_of(number: u32) -> Option<State> {
     State::ALL.get(usize::try_from(number).ok()?).copied()

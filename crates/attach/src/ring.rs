@@ -1,9 +1,9 @@
-//! Records one way: one side writes, the other reads.
+//! Records in one direction: one side writes, the other reads.
 //!
-//! Positions count octets since the beginning and never wrap; each side owns its own, and believes the other's only as
-//! far as they can be true. Records are written first and shown later ([`Writer::show`]): what a program writes in
-//! pieces comes to the instance in one go. Who dies in between has said it all the same ([`Reader::read_to_the_end`]): how far
-//! he has written stands in a word of its own, which nobody reads before that, so that it costs a store a record.
+//! Positions count octets since the beginning and never wrap; each side owns its own, and believes the other's only as far as
+//! they can be true. Records are written first and shown later ([`Writer::show`]): what a program writes in pieces reaches the
+//! instance in one go. If the writer dies in between its records still count ([`Reader::read_to_the_end`]): how far it has
+//! written is in a word of its own, which nobody reads before that, so that it costs one store per record.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
@@ -13,12 +13,12 @@ use crate::Damaged;
 use crate::memory::Memory;
 use crate::record::{HEADER_BYTES, Header};
 
-/// Octets in a ring.
+/// Length of a ring, in octets.
 pub const RING_BYTES: usize = 1 << 20;
-/// Octets that a record may have behind its header.
+/// Longest body of a record, in octets.
 pub const MOST_BYTES: usize = 32 << 10;
 
-/// Which way.
+/// The direction of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     /// From the program to the instance.
@@ -28,12 +28,12 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    /// Where its octets begin behind the head.
+    /// Returns the offset of its octets after the head.
     fn begin(self) -> usize {
         self as usize * RING_BYTES
     }
 
-    /// The words with its positions: what was shown, and what was read.
+    /// The words with its positions: up to where records were shown, and up to where they were read.
     fn shown(self) -> usize {
         self as usize * 4
     }
@@ -42,17 +42,17 @@ impl Way {
         self.shown() + 1
     }
 
-    /// What was written, be it shown or not.
+    /// The word with the position up to where records were written, shown or not.
     fn written(self) -> usize {
         8 + self as usize
     }
 
-    /// Whether its reader sleeps ([`crate::bell`]).
+    /// The word that says whether its reader sleeps ([`crate::bell`]).
     pub(crate) fn reader_sleeps(self) -> usize {
         self.shown() + 2
     }
 
-    /// Whether its writer waits for room.
+    /// The word that says whether its writer waits for room.
     fn writer_waits(self) -> usize {
         self.shown() + 3
     }
@@ -65,7 +65,7 @@ pub struct Writer {
     way: Way,
     written: u64,
     shown: u64,
-    /// As far as was seen.
+    /// How far the other side has read, as last seen.
     read: u64,
 }
 
@@ -74,18 +74,18 @@ impl Writer {
         Self { memory, way, written: 0, shown: 0, read: 0 }
     }
 
-    /// Octets that a record can have now behind its header.
+    /// Returns how long the body of a record may be now.
     ///
     /// # Errors
     ///
-    /// The reader has read what was not written.
+    /// The reader claims to have read something that was not written.
     pub fn room(&mut self) -> Result<usize, Damaged> {
         let room = self.free()?.saturating_sub(HEADER_BYTES);
         // Every record begins at a multiple of eight.
         Ok((room & !7).min(MOST_BYTES))
     }
 
-    /// Whether there is room for a record with so many octets behind its header.
+    /// Tells whether there is room for a record with a body of this length.
     ///
     /// # Errors
     ///
@@ -136,7 +136,7 @@ impl Writer {
         self.memory.write(self.way.begin(), rest);
     }
 
-    /// The reader sees what was written; whether that is something new.
+    /// Shows the reader what was written; tells whether that is something new.
     pub fn show(&mut self) -> bool {
         let new = self.shown != self.written;
         if new {
@@ -146,16 +146,16 @@ impl Writer {
         new
     }
 
-    /// Whether there is something that was not shown.
+    /// Tells whether something was written and not shown.
     #[must_use]
     pub fn has_unshown(&self) -> bool {
         self.shown != self.written
     }
 
-    /// The reader is to ring when he has read. Try once more behind this: he may just have done so.
+    /// Asks the reader to ring once it has read. Try again after this: it may just have done so.
     pub fn wait_for_room(&self) {
         self.memory.word(self.way.writer_waits()).store(1, Release);
-        // Either he sees that, or what he has read is seen.
+        // Either the reader sees this, or what it has read is seen.
         fence(SeqCst);
     }
 }
@@ -167,7 +167,7 @@ pub struct Reader {
     way: Way,
     read: u64,
     shown: u64,
-    /// The writer is gone.
+    /// Whether the writer is gone.
     to_the_end: bool,
 }
 
@@ -176,16 +176,16 @@ impl Reader {
         Self { memory, way, read: 0, shown: 0, to_the_end: false }
     }
 
-    /// The writer is gone: what he has written and not shown is read, too.
+    /// From now on also reads what the writer, which is gone, has written and not shown.
     pub fn read_to_the_end(&mut self) {
         self.to_the_end = true;
     }
 
-    /// The next record, its octets in `into`; none if there is none.
+    /// Reads the next record, its body into `into`; `None` if there is none.
     ///
     /// # Errors
     ///
-    /// What is there cannot be.
+    /// The record is impossible.
     pub fn next(&mut self, into: &mut Vec<u8>) -> Result<Option<Header>, Damaged> {
         if !self.has_some()? {
             return Ok(None);
@@ -207,11 +207,11 @@ impl Reader {
         Ok(Some(header))
     }
 
-    /// Whether there is a record.
+    /// Tells whether there is a record.
     ///
     /// # Errors
     ///
-    /// What was written cannot be.
+    /// The writer's position is impossible.
     pub fn has_some(&mut self) -> Result<bool, Damaged> {
         if self.read == self.shown {
             let as_far_as = if self.to_the_end { self.way.written() } else { self.way.shown() };
@@ -231,7 +231,7 @@ impl Reader {
         self.memory.read(self.way.begin(), rest);
     }
 
-    /// The writer may use again what was read; whether he waits for that.
+    /// Lets the writer reuse the room of what was read; tells whether it waits for that.
     pub fn give_room(&mut self) -> bool {
         self.memory.word(self.way.read()).store(self.read, Release);
         fence(SeqCst);
@@ -240,7 +240,7 @@ impl Reader {
     }
 }
 
-/// What a record with so many octets takes.
+/// Returns how much of the ring a record with a body of this length takes.
 fn whole(bytes: usize) -> usize {
     HEADER_BYTES + bytes.next_multiple_of(8)
 }

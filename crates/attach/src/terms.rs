@@ -1,5 +1,5 @@
-//! How the two get to know each other: the instance sends two descriptors over the socket that the guardian has
-//! given both of them. Then that socket says whether the other one still lives, and the instance rings by it ([`crate::bell`]).
+//! How the two meet: the instance sends two descriptors over the socket that the guardian has given to both.
+//! From then on that socket tells whether the other side still lives, and the instance rings by it ([`crate::bell`]).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,28 +21,28 @@ use crate::ring::{RING_BYTES, Reader, Way, Writer};
 
 /// How long the other side is waited for.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
-/// Changes with the meaning of what is shared.
+/// Version of the protocol; changes with the meaning of what is shared.
 const VERSION: u32 = 8;
 const MEMORY_BYTES: usize = 2 * RING_BYTES;
 
-/// Why there is no attachment.
+/// Why an attachment failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel says so.
+    /// A system call has failed.
     #[error("the memory that is shared with the instance cannot be set up: {0}")]
     System(#[from] io::Error),
-    /// The program has ended meanwhile: nobody is left who would attach.
+    /// The program has ended meanwhile: nobody is left to attach.
     #[error("the program has ended")]
     Gone,
     /// The instance has gone, or does not answer.
     #[error("the instance of the stack does not answer: see what `uncork stack start` says")]
     Silent,
-    /// It says something else.
+    /// The instance speaks another version of the protocol.
     #[error("uncork and libuncork.so are of different versions: install both anew")]
     Language,
 }
 
-/// With each of the descriptors.
+/// The message that comes with each descriptor.
 #[derive(Debug, Serialize, Deserialize)]
 struct Term {
     version: u32,
@@ -60,16 +60,16 @@ const ALL: [What; 2] = [What::Memory, What::InstancesBell];
 /// The instance's end.
 #[derive(Debug)]
 pub struct InstanceEnd {
-    /// What the program says.
+    /// The program's commands.
     pub commands: Reader,
-    /// What it is told.
+    /// The news for the program.
     pub news: Writer,
     sleeper: Sleeper,
     waker: Waker,
     control: Arc<OwnedFd>,
 }
 
-/// The program's.
+/// The program's end.
 #[derive(Debug)]
 pub struct ProgramEnd {
     pub(crate) news: Reader,
@@ -79,13 +79,13 @@ pub struct ProgramEnd {
     pub(crate) control: Arc<OwnedFd>,
 }
 
-/// The instance's side: makes memory for a program at the other end of a socket.
+/// Offers memory to a program at the other end of a socket: the instance's side.
 ///
 /// # Errors
 ///
-/// [`Error::Gone`] if nobody is there, else what the kernel says.
+/// [`Error::Gone`] if no program is there, else what the kernel says.
 ///
-/// The socket may be closed by somebody else behind the last use of what this gives.
+/// Another owner of the socket may close it after the last use of the result.
 pub fn offer(control: Arc<OwnedFd>) -> Result<InstanceEnd, Error> {
     let file = Memory::create(MEMORY_BYTES)?;
     let memory = Arc::new(Memory::map(file.as_fd(), MEMORY_BYTES)?);
@@ -111,11 +111,11 @@ fn lost(error: io::Error) -> Error {
     }
 }
 
-/// The program's side: takes what it offers.
+/// Accepts what an instance offers: the program's side.
 ///
 /// # Errors
 ///
-/// [`Error`] says which.
+/// [`Error`] says what failed.
 pub fn accept(control: OwnedFd) -> Result<ProgramEnd, Error> {
     let until = Instant::now() + PATIENCE;
     let [file, theirs] =
@@ -144,7 +144,7 @@ fn term(control: BorrowedFd<'_>, what: What, until: Instant) -> Result<OwnedFd, 
     came.descriptor.ok_or(Error::Language)
 }
 
-/// Waits until one of them can be read.
+/// Waits until one of these is readable.
 pub(crate) fn wait<const N: usize>(
     fds: [BorrowedFd<'_>; N],
     limit: Option<Duration>,
@@ -158,96 +158,96 @@ pub(crate) fn wait<const N: usize>(
 }
 
 impl ProgramEnd {
-    /// Whether the instance is gone. It may have rung before.
+    /// Tells whether the instance is gone. It may have rung before.
     pub(crate) fn is_gone(&self) -> bool {
         let mut control = [PollFd::new(&self.control, PollFlags::empty())];
-        // The end of the other end is told whether it is asked for or not.
+        // poll(2) reports the hangup of the other end whether it is asked to or not.
         poll(&mut control, Some(&Timespec::default())).is_ok_and(|ended| ended > 0)
     }
 
-    /// Which descriptors can be read when there is something to hear, for who has lain down.
+    /// Returns the descriptors that become readable when there is something to hear, once a sleep was announced.
     pub(crate) fn wakes(&self) -> [BorrowedFd<'_>; 2] {
         [self.sleeper.as_fd(), self.control.as_fd()]
     }
 
-    /// Takes a record of the instance's: for who plays a program that has heard no more than that.
+    /// Reads one of the instance's records: for tests that play a program which has heard no more than that.
     ///
     /// # Errors
     ///
-    /// The instance is not to be believed.
+    /// The instance has written something impossible.
     pub fn read_one(&mut self, into: &mut Vec<u8>) -> Result<Option<Header>, Damaged> {
         self.news.next(into)
     }
 
-    /// Writes a record, whatever it says, and shows it: for who plays a program that means harm.
+    /// Writes any record, and shows it: for tests that play a malicious program.
     pub fn write_anything(&mut self, header: Header, bytes: &[u8]) {
-        // In a ring that is full it is lost, like much of what is written here.
+        // If the ring is full the record is lost, like much of what is written here.
         let _ = self.commands.write(header, bytes);
         if self.commands.show() {
             self.waker.wake();
         }
     }
 
-    /// Rings, with nothing to say and though the instance may be awake: for the same.
+    /// Rings for no reason, even if the instance is awake: for the same tests.
     pub fn ring_for_nothing(&self) {
         self.waker.ring();
     }
 
-    /// Is taken for gone from now on: for the same.
+    /// Makes the program count as gone from now on: for the same tests.
     pub fn hang_up(&self) {
-        // It is connected, so that it can be.
+        // It is connected, so this works.
         let _ = shutdown(&self.control, Shutdown::Both);
     }
 }
 
 impl InstanceEnd {
-    /// It is about to sleep; look for commands once more.
+    /// Announces that the instance is going to sleep; after this, look for commands once more.
     pub fn lie_down(&mut self) {
         self.sleeper.lie_down();
     }
 
-    /// It sleeps no more; whether [`InstanceEnd::bell`] could be read.
+    /// Ends the sleep. `rung`: [`InstanceEnd::bell`] was readable.
     pub fn get_up(&mut self, rung: bool) {
         self.sleeper.get_up(rung);
     }
 
-    /// What was written is for the program to see, and it is woken if it sleeps.
+    /// Shows the program what was written, and wakes it if it sleeps.
     pub fn show(&mut self) {
         if self.news.show() {
             self.waker.wake();
         }
     }
 
-    /// Commands were read: who waits for room to write some is woken.
+    /// Gives back the room of commands that were read, and wakes the program if it waits for it.
     pub fn give_room(&mut self) {
         if self.commands.give_room() {
             self.waker.wake();
         }
     }
 
-    /// Readable when there are commands, if it was asleep.
+    /// Returns a descriptor that is readable when there are commands, if the instance was asleep.
     #[must_use]
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.sleeper.as_fd()
     }
 
-    /// Readable when the program is gone.
+    /// Returns a descriptor that is readable when the program is gone.
     #[must_use]
     pub fn control(&self) -> BorrowedFd<'_> {
         self.control.as_fd()
     }
 
-    /// The program is told that nobody serves it any more.
+    /// Tells the program that it is no longer served.
     pub fn hang_up(&self) {
-        // It is connected, or its other end has gone.
+        // It is connected, or its other end is gone.
         let _ = shutdown(&self.control, Shutdown::Both);
     }
 
-    /// Whether it is.
+    /// Tells whether the program is gone.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         let mut octet = [0; 1];
-        // A program says nothing there: what is there is its end, or the end of its being believed.
+        // A program sends nothing there: anything that comes is its end, or a reason not to trust it.
         recv(&self.control, &mut octet, RecvFlags::DONTWAIT | RecvFlags::PEEK)
             .map_or_else(|error| error != rustix::io::Errno::AGAIN, |_| true)
     }

@@ -1,12 +1,12 @@
-//! What the guardian must be allowed to do, and whether it is (capabilities(7)).
+//! The capabilities that the guardian needs, and which of them are missing (capabilities(7)).
 
 use std::fs;
 
-/// By their bits: for the filters, for packet and raw sockets, for programs and maps.
+/// Their bits and names: for the filters, for packet and raw sockets, for eBPF programs and maps.
 const CAPABILITIES: [(u32, &str); 3] =
     [(12, "CAP_NET_ADMIN"), (13, "CAP_NET_RAW"), (39, "CAP_BPF")];
 
-/// Names of those that this process lacks; none if that cannot be told.
+/// Returns the names of those that this process lacks; none if that cannot be told.
 pub(crate) fn missing() -> Vec<&'static str> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));

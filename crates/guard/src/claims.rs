@@ -1,7 +1,7 @@
-//! What this guardian's programs have, as other guardians of the network namespace are told: each would steer all that comes
-//! to a place to its own programs, and two would answer.
+//! Claims to places, by which the guardians of a network namespace keep out of each other's way: otherwise each would steer
+//! packets to one place to its own programs, and two would answer.
 //!
-//! A name in the abstract namespace of Unix sockets is one's alone, and goes with whoever has it, however he ends.
+//! A name in the abstract namespace of Unix sockets has a single owner, and goes away with it, however it ends.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -18,18 +18,18 @@ use rustix::net::{
 use rustix::process::{Uid, geteuid};
 use uncork_sockdiag::SockDiag;
 
-/// Who asks whose a name is stays there.
+/// Connections made only to find out who owns a name stay in this backlog.
 const BACKLOG: i32 = 128;
 
-/// After so long somebody who has a name listens there, if he does.
+/// How long the owner of a name may take from bind(2) to listen(2), if it ever listens.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
-/// Places, each with the name that says so.
+/// Claimed places, each with the socket that bears its name; none if another program has taken the name.
 #[derive(Debug, Default)]
 pub(crate) struct Claims(HashMap<SocketAddr, Option<OwnedFd>>);
 
 impl Claims {
-    /// Takes these, as far as they were not taken.
+    /// Claims these places, except those that are claimed already.
     ///
     /// # Errors
     ///
@@ -43,13 +43,13 @@ impl Claims {
         Ok(())
     }
 
-    /// Lets go of all but these.
+    /// Drops all claims but these.
     pub(crate) fn keep_only(&mut self, held: &HashSet<SocketAddr>) {
         self.0.retain(|place, _| held.contains(place));
     }
 }
 
-/// None if somebody has the name who is no guardian.
+/// Claims a place. `None` if its name belongs to a process that is no guardian.
 fn claim(place: SocketAddr) -> Result<Option<OwnedFd>, String> {
     let mut again = true;
     loop {
@@ -68,7 +68,7 @@ fn claim(place: SocketAddr) -> Result<Option<OwnedFd>, String> {
                 ));
             }
             Whose::Nobodys if again => {
-                // It may have gone meanwhile, or be about to be listened at.
+                // The owner may have gone meanwhile, or be about to listen.
                 again = false;
                 std::thread::sleep(BETWEEN_LOOKS);
             }
@@ -80,17 +80,17 @@ fn claim(place: SocketAddr) -> Result<Option<OwnedFd>, String> {
 fn take(place: SocketAddr) -> Result<OwnedFd, Errno> {
     let socket = socket()?;
     bind(&socket, &address(place)?)?;
-    // So that it can be seen whose it is.
+    // So that others can find out who owns it.
     listen(&socket, BACKLOG)?;
     Ok(socket)
 }
 
-/// Who has the name of a place.
+/// The kind of process that owns the name of a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Whose {
-    /// Root's, or of who this is.
+    /// Root's, or one of this process's own user.
     Guardians,
-    /// Of somebody else, who may take it like anybody, and is not to keep others from a port by that.
+    /// Another user's: anybody can take such a name, and must not keep others from a port by that.
     Nobodys,
 }
 
@@ -103,13 +103,13 @@ fn whose(place: SocketAddr) -> Whose {
     };
     match connected() {
         Ok(uid) => of(uid),
-        // As many have asked as there is room for: a guardian takes none of them, and somebody else makes none.
+        // The backlog is full: a guardian never accepts, and another program may have left no room.
         Err(Errno::AGAIN) => match listens_at(place) {
             Ok(uid) => uid.map_or(Whose::Nobodys, of),
-            // A kernel that does not tell (CONFIG_UNIX_DIAG): who cannot be seen is believed.
+            // A kernel that does not tell (CONFIG_UNIX_DIAG): an owner that cannot be seen is believed.
             Err(_) => Whose::Guardians,
         },
-        // Whoever says that he has a place listens there.
+        // A guardian that owns a place listens there.
         Err(_) => Whose::Nobodys,
     }
 }

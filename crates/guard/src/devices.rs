@@ -1,4 +1,4 @@
-//! Which devices a stack may use.
+//! Finds the devices that a stack may use.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,13 +14,12 @@ use crate::Error;
 #[derive(Debug)]
 struct Shown {
     flags: InterfaceFlags,
-    /// Number and address of an Ethernet device.
+    /// Index and hardware address of an Ethernet device.
     ethernet: Option<(i32, [u8; 6])>,
     addresses: Vec<Address>,
 }
 
-/// Finds the devices of these names; without a name, all Ethernet devices that are up and have an address
-/// that is good for more than their own link.
+/// Finds the devices of these names; without a name, all Ethernet devices that are up and have an address beyond link-local.
 ///
 /// # Errors
 ///
@@ -46,7 +45,7 @@ pub fn find(names: &[String]) -> Result<Vec<Device>, Error> {
     Ok(found)
 }
 
-/// Whether this one is here, whatever it is called by now, be it up or not.
+/// Tells whether this device is here, whatever its name is by now, and whether it is up or not.
 pub(crate) fn is_there(device: &Device) -> bool {
     let is_it = |shown: &Shown| shown.ethernet == Some((device.index, device.mac));
     look().is_ok_and(|all| all.values().any(is_it))

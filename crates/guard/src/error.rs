@@ -1,4 +1,4 @@
-//! Why there is no guardian.
+//! Errors that keep a guardian from starting.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use uncork_bpf::owned;
 use uncork_driver::OpenError;
 use uncork_driver::af_xdp::Locked;
 
-/// Why there is no guardian. Each is one sentence that says what mends it.
+/// Why a guardian cannot start. Each is one sentence that says what mends it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A privilege is missing.
@@ -25,25 +25,25 @@ pub enum Error {
     /// There is no such device.
     #[error("there is no network device {0} here: ip -brief link lists those that there are")]
     NoDevice(String),
-    /// It is not up.
+    /// The device is not up.
     #[error("the network device {0} is down: ip link set {0} up")]
     Down(String),
-    /// It has no address.
+    /// The device has no address.
     #[error("the network device {0} has no address: ip address add ADDRESS/PREFIX dev {0}")]
     NoAddress(String),
-    /// It carries something else.
+    /// The device is not an Ethernet one.
     #[error(
         "the network device {0} is not an Ethernet one, which the stack needs: name another with --dev \
          (ip -brief link)"
     )]
     NotEthernet(String),
-    /// There is none to choose from.
+    /// There is no device to choose from.
     #[error(
         "no Ethernet device is up and has an address: ip link set DEVICE up and ip address add \
          ADDRESS/PREFIX dev DEVICE, or name one with --dev (ip -brief address)"
     )]
     NoDevices,
-    /// Whose packets are whose cannot be said.
+    /// The filters cannot say whose packets are whose.
     #[error("{0}")]
     Steering(owned::Error),
     /// A device has an XDP program.
@@ -95,7 +95,7 @@ pub enum Error {
     /// A socket of a device cannot be opened.
     #[error("{0}")]
     Port(OpenError),
-    /// Something of the system's.
+    /// A system call has failed.
     #[error("cannot {doing}: {error}")]
     System {
         /// What was attempted.
@@ -118,7 +118,7 @@ impl From<owned::Error> for Error {
     fn from(error: owned::Error) -> Self {
         match error {
             owned::Error::TooOld => Self::TooOld,
-            // Only for want of it where the capabilities themselves are there.
+            // Said only where the capabilities themselves are there, so this is what is missing.
             owned::Error::Privilege => Self::Privilege(
                 "CAP_BPF and CAP_NET_ADMIN of the machine, not of a container's user namespace"
                     .to_owned(),
@@ -134,7 +134,7 @@ impl Error {
     }
 }
 
-/// As a device has them.
+/// Formats a number of queues.
 pub(crate) fn counted(queues: u32) -> String {
     match queues {
         1 => "1 queue".to_owned(),

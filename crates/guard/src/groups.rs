@@ -1,4 +1,4 @@
-//! The packet sockets of a device, in one group, so that each frame is looked at once and not by each of them.
+//! Groups of packet sockets (PACKET_FANOUT), one for each device, so that a frame is looked at once and not by each socket.
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
@@ -9,11 +9,11 @@ use uncork_driver::af_packet::Group;
 
 use crate::work::{Bell, Work};
 
-/// What a socket needs to come into a group.
+/// What a socket needs to join a group.
 #[derive(Debug)]
 pub(crate) struct Filter {
     seat: Seat,
-    /// It knows by the seat what is for the socket.
+    /// The program, which knows by the seat which frames are for the socket.
     program: OwnedFd,
 }
 
@@ -27,11 +27,11 @@ impl Filter {
     }
 }
 
-/// What a group begins with.
+/// The programs that a group begins with.
 #[derive(Debug)]
 struct Beginning {
     choosing: OwnedFd,
-    /// The filter of a seat that nobody has.
+    /// The filter of a seat that no engine has.
     nothing: OwnedFd,
 }
 
@@ -42,11 +42,11 @@ impl Beginning {
     }
 }
 
-/// Of all devices. Once there is one it stays.
+/// The groups of all devices. A group that has begun stays.
 #[derive(Debug)]
 pub(crate) struct Groups {
     seats: NonZeroU32,
-    /// What the first one begins with, on its way.
+    /// What the first group begins with, being loaded.
     beginning: Option<Work<Result<Beginning, Error>>>,
     by_device: HashMap<i32, Members>,
 }
@@ -54,7 +54,7 @@ pub(crate) struct Groups {
 #[derive(Debug)]
 struct Members {
     group: Group,
-    /// Those that are being closed are in it for a while yet.
+    /// The engines with a socket in it. A socket that is being closed stays in the group a little longer.
     engines: HashSet<Engine>,
 }
 
@@ -63,7 +63,7 @@ impl Groups {
         Self { seats: NonZeroU32::MIN, beginning: None, by_device: HashMap::new() }
     }
 
-    /// Somebody will open a device, as the first.
+    /// Begins to load what the first group needs, as a program will open a device.
     pub(crate) fn expect_first(&mut self, programs: Programs, bell: &Bell) {
         let nobodys = self.next_seat();
         let load = move || Beginning::load(&programs, nobodys);
@@ -71,19 +71,19 @@ impl Groups {
         self.beginning = Work::begin("group", bell, load).ok();
     }
 
-    /// Whether what the first one begins with is on its way.
+    /// Tells whether what the first group begins with is being loaded.
     pub(crate) fn are_awaited(&self) -> bool {
         self.beginning.as_ref().is_some_and(|beginning| !beginning.is_over())
     }
 
-    /// One that nobody has had.
+    /// Returns a seat that no engine has had.
     pub(crate) fn next_seat(&mut self) -> Seat {
         let seat = Seat(self.seats);
         self.seats = self.seats.checked_add(1).unwrap_or(NonZeroU32::MIN);
         seat
     }
 
-    /// An engine has opened a device by this socket, which has this filter. What is the engine's comes to it from now on.
+    /// Adds the socket by which an engine has opened a device, with its filter. The engine's frames go to it from now on.
     pub(crate) fn join(
         &mut self,
         owned: &Owned,
@@ -96,7 +96,7 @@ impl Groups {
             self.by_device.insert(device, Members { group, engines: HashSet::new() });
         }
         let members = self.by_device.get_mut(&device).ok_or("there is no group")?;
-        // Behind the one that is nobody's. It has its seat before anything is chosen for it.
+        // After the first member, which belongs to no engine. The seat comes first: no frame may be assigned before it exists.
         let place = u32::try_from(members.engines.len() + 1).unwrap_or(u32::MAX);
         let seated = owned.seat(device, engine, filter.seat, place);
         seated.map_err(|error| error.to_string())?;
@@ -110,7 +110,7 @@ impl Groups {
     fn begin(&mut self, owned: &Owned, device: i32) -> Result<Group, String> {
         let loaded = match self.beginning.take().and_then(Work::done) {
             Some(Ok(loaded)) => Ok(loaded),
-            // For another device, or what has failed was the moment's.
+            // This is for another device, or the failure was temporary.
             Some(Err(_)) | None => Beginning::load(&owned.programs(), self.next_seat()),
         };
         let Beginning { choosing, nothing } = loaded.map_err(|error| error.to_string())?;
@@ -118,14 +118,14 @@ impl Groups {
         begun.map_err(|error| error.to_string())
     }
 
-    /// The device is in another network namespace. Should it come back, it has a new group.
+    /// Forgets the group of a device that is in another network namespace. If the device comes back, it gets a new group.
     pub(crate) fn forget(&mut self, device: i32) {
         self.by_device.remove(&device);
     }
 
-    /// This engine has closed its socket there, or is dead, or could not join.
+    /// Removes an engine that has closed its socket there, is dead, or could not join.
     pub(crate) fn leave(&mut self, owned: &Owned, device: i32, engine: Engine) {
-        // What is left there does no harm: its number does not come again.
+        // An entry that is left behind does no harm: engine numbers are never reused.
         let _ = owned.unseat(device, engine);
         if let Some(members) = self.by_device.get_mut(&device) {
             members.engines.remove(&engine);

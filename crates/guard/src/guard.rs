@@ -1,4 +1,4 @@
-//! The guardian itself: one loop over whoever is connected.
+//! The guardian itself: one poll(2) loop over its connected peers.
 
 mod burying;
 mod devices;
@@ -46,92 +46,91 @@ use crate::watch::Watch;
 use crate::work::Bell;
 use uncork_closing::Closing;
 
-/// Connections that may wait to be taken, and those that have not said who they are.
+/// Backlog of the listener, and the most peers that have not introduced themselves yet (strangers).
 const STRANGERS: usize = 64;
-/// How long somebody may take to say who he is.
+/// How long a stranger may take to introduce itself.
 const INTRODUCTION: Duration = Duration::from_secs(1);
-/// How many threads close what one user has passed, at the most.
+/// How many threads, at most, close what one user has passed.
 const CLOSED_AT_ONCE: usize = 16;
-/// How long nobody is taken in when there was no descriptor for the last one.
+/// How long no connection is accepted after accept(2) has found no free descriptor.
 const FULL: Duration = Duration::from_millis(100);
-/// How often it is looked after what only time can change, at the most.
+/// Shortest interval between two rounds of housekeeping: of looking at what changes with time alone.
 const ROUND: Duration = Duration::from_millis(500);
 /// The same while members of a port have just changed.
 const SETTLING: Duration = Duration::from_millis(250);
-/// Part of the time that may be spent on that: where the kernel has many sockets, asking takes milliseconds.
+/// Housekeeping takes at most one part in this many of the time: with many sockets, asking the kernel takes milliseconds.
 const SHARE: u32 = 200;
-/// It is looked as often as that at least, whatever has held up the last look.
+/// Longest interval between two rounds, however long the last one took.
 const LONGEST_ROUND: Duration = Duration::from_secs(5);
 
-/// So many slots of tables are read, and what is in them entered, before others are served: some hundredths of a second.
+/// How many table slots are read and entered in a turn before other peers are served: some hundredths of a second.
 const SLOTS_IN_A_TURN: usize = 1 << 12;
-/// So many for each who waits for it, whatever others have had.
+/// How many slots each peer that waits for tables gets at least, whatever others have used.
 const SLOTS_AT_LEAST: usize = 1 << 9;
 
-/// What a guardian is for.
+/// Configuration of a guardian.
 #[derive(Debug)]
 pub struct Plan {
-    /// That stacks may use.
+    /// Devices that stacks may use.
     pub devices: Vec<Device>,
-    /// Ports that programs may listen on with the stack; any, if there is none.
+    /// Ports that programs may listen on with the stack; empty means any port.
     pub ports: Vec<u16>,
-    /// Who gets queues of the devices by AF_XDP, beside packet sockets. Without it there is no AF_XDP.
+    /// Which stacks get AF_XDP queues of the devices, beside packet sockets. `None` means no AF_XDP.
     pub queues: Option<Share>,
-    /// The first process that is served.
+    /// Process id of the first program to be served.
     pub program: u32,
 }
 
-/// A guardian.
+/// The guardian: its listener, its peers, and all that they have.
 pub struct Guard {
     plan: Plan,
     place: Place,
     listener: OwnedFd,
-    /// There was no descriptor for who has connected: until then he waits.
+    /// Until when nothing is accepted, for want of a descriptor; new peers wait in the backlog.
     full_until: Option<Instant>,
-    /// The first process, as long as it lives.
+    /// A pidfd of the first program, as long as it lives.
     program: Option<OwnedFd>,
     steering: Steering,
     links: Links,
     claims: Claims,
     turns: Turns,
     queues: Option<Queues>,
-    /// Rung when a thread is done with something for an opening.
+    /// Rung when a thread has finished something that the opening of a device waits for.
     bell: Bell,
     rings: Rings,
-    /// What each user may have, and which packet sockets his programs have.
+    /// What each user may have, and which packet sockets its programs were given.
     limits: Limits,
     given: Given,
     groups: Groups,
     opening: Vec<opening::Opening>,
-    /// Of the engine that comes next.
+    /// The filter of the next engine, being loaded.
     next_filter: Option<Loading>,
     prober: Prober,
     heir: Option<Heir>,
-    /// What each instance says to be taken for it, in the order of their numbers; none where programs have stacks of
-    /// their own.
+    /// The token of each instance, in the order of their numbers; empty where programs have stacks of their own.
     tokens: Vec<Token>,
-    /// Who wants to hear the number of each instance that has come.
+    /// Receives the number of each instance that has come.
     came: Option<Sender<u32>>,
-    /// All ends when this is readable.
+    /// The guardian ends when this becomes readable.
     end: Option<OwnedFd>,
-    /// It was.
+    /// Set once the guardian was told to end.
     parting: Option<parting::Parting>,
     peers: Vec<Peer>,
-    /// Close what comes with questions, and whom nobody knows with what they have sent: these cannot keep those from it.
+    /// Threads that close what came with questions, and others that close peers' sockets: no stranger can delay the former.
     passed: Closing,
     hung_up: Closing,
     engines: NonZeroU32,
     watch: Watch,
-    /// When it was last looked after what only time can change, and how long it is until the next time.
+    /// When housekeeping was last done, and how long it is until the next time.
     looked: Instant,
     rests: Duration,
-    /// Of programs' tables, so many slots are read in this turn still.
+    /// How many table slots may still be read in this turn.
     slots: usize,
-    /// When it is looked whether ports are still their programs'.
+    /// When it is next checked that ports are still their programs'.
     stale_looks: stale::Looks,
-    /// Connections that wait for somebody to accept them.
+    /// Connections to be accepted that no process has come for yet.
     kept: Vec<passing::Kept>,
-    /// When it was last looked who has come for them.
+    /// When owners for them were last looked for.
     kept_looked: Instant,
 }
 
@@ -141,7 +140,7 @@ impl std::fmt::Debug for Guard {
     }
 }
 
-/// Whether this process may be a guardian at all.
+/// Checks that this process has the capabilities that a guardian needs.
 ///
 /// # Errors
 ///
@@ -152,14 +151,14 @@ pub fn permitted() -> Result<(), Error> {
 }
 
 impl Guard {
-    /// Attaches the filters to the devices, in the network namespace of this thread, and waits for programs.
+    /// Attaches the filters to the devices, in the network namespace of this thread, and listens for programs.
     ///
     /// # Errors
     ///
     /// [`Error`] says what is missing.
     pub fn new(plan: Plan) -> Result<Self, Error> {
         permitted()?;
-        // What becomes of a device from here on is heard.
+        // From here on, changes to devices are noticed.
         let links = Links::listen().map_err(Error::system("hear of what becomes of devices"))?;
         let steering = Steering::attach(&plan.devices)?;
         let queues = plan.queues.map(|share| Queues::attach(&steering, &plan.devices, share));
@@ -208,28 +207,28 @@ impl Guard {
         })
     }
 
-    /// It is to have an heir.
+    /// Gives the guardian an heir.
     #[must_use]
     pub fn with_heir(mut self, begin: Begin) -> Self {
         self.heir = Some(Heir::new(begin, self.steering.addresses()));
         self
     }
 
-    /// What each user may have is this much.
+    /// Sets what each user may have.
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// It ends when this is readable, or its other end is closed.
+    /// Makes the guardian end when this descriptor is readable, or its other end is closed.
     #[must_use]
     pub fn until(mut self, end: OwnedFd) -> Self {
         self.end = Some(end);
         self
     }
 
-    /// Where it is to be found.
+    /// Returns the name and token by which programs find it.
     #[must_use]
     pub fn place(&self) -> &Place {
         &self.place
@@ -241,7 +240,7 @@ impl Guard {
     ///
     /// If the kernel does not let it wait.
     pub fn run(mut self) -> io::Result<()> {
-        // Should it be killed, all is the kernel's before any of those who are served can hear of it.
+        // If this process is killed, all packets are the kernel's before any of its programs can hear of it.
         let _answering = self.steering.answer_for()?;
         if let Some(heir) = &mut self.heir {
             heir.begin(&[]);
@@ -281,7 +280,7 @@ impl Guard {
             }
             let is_over = self.watch.is_over(self.place.token(), &self.bell);
             if self.watch.is_alone() {
-                // Should somebody come all the same, he gets what is free then.
+                // A program that still comes gets what is free then.
                 self.queues.iter_mut().for_each(Queues::let_go);
             }
             if is_over {
@@ -315,7 +314,7 @@ impl Guard {
         if program_ended {
             self.program = None;
         }
-        // From behind: who is gone is taken out.
+        // Backwards, because peers that are gone are removed.
         for (at, ready) in peers.into_iter().enumerate().rev() {
             let is_gone = self.peers[at].is_lost
                 || ready.died
@@ -338,8 +337,8 @@ impl Guard {
         Ok(())
     }
 
-    /// After how long there is something to do that nobody tells of. None: with nothing that only time can change, no turn is for
-    /// nothing.
+    /// Returns how long until something is due that no descriptor announces. `None` if nothing is pending that only time can
+    /// change, so that the loop never wakes in vain.
     fn rests(&self) -> Option<Duration> {
         let settling = self.steering.is_settling();
         let waits = self.program.is_none()
@@ -349,7 +348,7 @@ impl Guard {
             || self.parting.is_some()
             || !self.kept.is_empty()
             || !self.rings.is_empty();
-        // Whether anybody is left is looked at in each round.
+        // Each round checks whether anybody is left.
         let round = match &self.program {
             _ if self.parting.is_some() => parting::ROUND,
             _ if settling => SETTLING,
@@ -367,11 +366,11 @@ impl Guard {
             self.looks_after(),
         ];
         let sooner = sooner.into_iter().flatten().min();
-        // What is due is looked at in a round at the latest.
+        // If anything is due, the loop wakes after a round at the latest.
         sooner.map(|sooner| sooner.min(round)).or(waits.then_some(round))
     }
 
-    /// Sleeps until there is something to do. None: the time of a round is over.
+    /// Sleeps until there is something to do. None: a round is over.
     fn wait(&self) -> io::Result<Option<Ready>> {
         let rests = self.rests().map(Timespec::try_from).transpose().map_err(io::Error::other)?;
         let strangers = if self.full_until.is_some() { PollFlags::empty() } else { PollFlags::IN };
@@ -384,7 +383,7 @@ impl Guard {
         }
         let heir = self.heir.as_ref().and_then(Heir::ends);
         asked.extend(heir.map(|heir| PollFd::from_borrowed_fd(heir, PollFlags::IN)));
-        // Once is enough.
+        // Being told once is enough.
         let end = self.end.as_ref().filter(|_| self.parting.is_none());
         asked.extend(end.map(|end| PollFd::new(end, PollFlags::IN)));
         asked.push(PollFd::new(&self.bell, PollFlags::IN));
@@ -427,12 +426,12 @@ impl Guard {
         self.peers.iter().any(|peer| peer.session.is_none())
     }
 
-    /// Takes in who has connected.
+    /// Accepts pending connections.
     fn take_in(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         for _ in 0..STRANGERS {
             let strangers = self.peers.iter().filter(|peer| peer.session.is_none()).count();
-            // Whoever does not know the token shall not keep out who does. Who has said something is heard next.
+            // Peers without the token must not keep out those that have it. One that has sent something stays, and is heard next.
             let is_mute = |peer: &Peer| peer.session.is_none() && !peer.has_spoken();
             let is_full = strangers >= STRANGERS;
             let first = is_full.then(|| self.peers.iter().position(is_mute));
@@ -442,7 +441,7 @@ impl Guard {
             let socket = match accept_with(&self.listener, flags) {
                 Ok(socket) => socket,
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                    // Who waits stays, and would wake it all the time.
+                    // The connection stays in the backlog, and would wake the loop all the time.
                     self.full_until = Some(Instant::now() + FULL);
                     return;
                 }
@@ -457,11 +456,11 @@ impl Guard {
 
     fn look_after(&mut self) {
         let begun = Instant::now();
-        // Who has said it and was not heard yet, as the machine is busy, is heard next.
+        // A stranger that has sent something, and was not heard yet on a busy machine, is heard next.
         self.peers.retain(|peer| {
             peer.session.is_some() || peer.since.elapsed() < INTRODUCTION || peer.has_spoken()
         });
-        // What cannot be taken out now can be the next time.
+        // An entry that cannot be removed now may be next time.
         let _ = self.steering.tidy(&sessions(&self.peers));
         self.tidy_claims();
         self.rings.tidy();
@@ -473,14 +472,14 @@ impl Guard {
         self.heir.as_ref().and_then(Heir::rests)
     }
 
-    /// The heir has nothing to do any more for those of the dead whose peers have all heard of it.
+    /// Releases the heir from those dead programs whose peers have all been told.
     fn relieve_heir(&mut self) {
         if let Some(heir) = &mut self.heir {
             heir.release(&self.prober);
         }
     }
 
-    /// What nobody has any more, neither to listen nor a connection, other guardians may have.
+    /// Drops claims to places where no program listens or has a connection any more, so that other guardians may have them.
     fn tidy_claims(&mut self) {
         let all = all_sessions(&self.peers);
         let opened = all.iter().flat_map(|session| session.opened());
@@ -492,36 +491,36 @@ impl Guard {
     }
 }
 
-/// All programs that are served.
+/// Returns the sessions of all programs that are being served.
 fn sessions(peers: &[Peer]) -> Vec<&Session> {
     let living = peers.iter().filter(|peer| !peer.is_lost);
     living.filter_map(|peer| peer.session.as_ref()).collect()
 }
 
-/// The same, with those that are about to be buried.
+/// Returns those and the sessions of programs that are about to be buried.
 fn all_sessions(peers: &[Peer]) -> Vec<&Session> {
     peers.iter().filter_map(|peer| peer.session.as_ref()).collect()
 }
 
-/// Who has something to say.
+/// What poll(2) has found ready.
 struct Ready {
     is_rung: bool,
-    /// Of devices.
+    /// Something has become of a device.
     has_news: bool,
     told_to_end: bool,
     strangers: bool,
     program_ended: bool,
     heir_ended: bool,
-    /// One each, in the order of the peers.
+    /// One for each peer, in the same order.
     peers: Vec<PeerReady>,
 }
 
 struct PeerReady {
-    /// Or has closed.
+    /// It has sent something, or has closed.
     spoke: bool,
-    /// Has room for what waits for him.
+    /// It has room for the messages that wait for it.
     takes: bool,
-    /// The process has ended.
+    /// Its process has ended.
     died: bool,
 }
 

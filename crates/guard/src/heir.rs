@@ -1,12 +1,12 @@
-//! What is left to be done when the guardian itself is killed, and who does it.
+//! The heir: a process that does what remains to be done when the guardian itself is killed.
 //!
-//! A program hears of its guardian's end and resets its connections, as long as it lives. One that is killed together
-//! with its guardian, a moment before or after, does not, and its peers would wait for ever. So the guardian has an heir:
-//! a process that does nothing but wait for its end, and then makes the peers of all programs say their numbers
-//! ([`crate::reset`]). The guardian answers for nothing any more (`Owned::answer_for`), so the kernel hears those and resets.
+//! A program that lives notices its guardian's end and resets its connections. One that is killed together with its
+//! guardian, a moment before or after, does not, and its peers would wait for ever. So the guardian has an heir:
+//! a process that only waits for the guardian's end, and then makes the peers of all programs say their sequence numbers
+//! ([`crate::reset`]). The guardian then answers for nothing (`Owned::answer_for`), so the kernel hears the peers and resets.
 //!
-//! The heir has each program's table of connections. That of all the places in there only those with an address of the
-//! devices count is all that it knows of grants; it sends two segments without data for each, once, and only then.
+//! The heir has each program's table of connections. Of grants it knows only that a place counts if one of the devices has its
+//! address; it sends two segments without data for each connection, once, and only then.
 
 use std::collections::HashMap;
 use std::io;
@@ -26,25 +26,25 @@ use crate::instead::PATIENCE;
 use crate::reset::{Left, Prober};
 use crate::session::Session;
 
-/// Who has lived so long and is gone is replaced at once. For who has not, and may not be able to do it here, there is another
-/// one so much later, then twice as late, and so on.
+/// An heir that lived at least so long and is gone is replaced at once. One that did not, perhaps because it cannot run here, is
+/// replaced after so long, the next after twice as long, and so on.
 const TRIAL: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// How long an heir may take to make room for news: one that does not know all is none.
+/// How long an heir may take to make room for a message: an incompletely informed heir is useless.
 const HEARING: Duration = Duration::from_millis(200);
 
 /// Starts an heir: a process that calls [`inherit`] with this socket.
 pub type Begin = Box<dyn Fn(OwnedFd) -> io::Result<Child> + Send>;
 
-/// What an heir is told.
+/// Messages to an heir.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum News {
-    /// The first: addresses of the devices, with their numbers.
+    /// The first message: addresses of the devices, with their numbers.
     Devices { addresses: Vec<(IpAddr, u32)> },
-    /// A program has come, whose table this is.
+    /// A program has come; its table's descriptor comes along.
     Table { engine: u32 },
-    /// It is dead, and was looked after.
+    /// A program is dead, and its connections were taken care of.
     Over { engine: u32 },
 }
 
@@ -53,10 +53,10 @@ pub(crate) struct Heir {
     begin: Begin,
     addresses: Vec<(IpAddr, u32)>,
     living: Option<Living>,
-    /// When there is to be another, and how long after that the next, should it not live.
+    /// When another one is to be started, and how long after that the next if it dies.
     again: Option<Instant>,
     pause: Duration,
-    /// Programs that are dead, with their tables, and until when the last of their peers is waited for at the most.
+    /// Dead programs, with their tables, and how long their last peers are waited for at most.
     departed: Vec<(Engine, Option<OwnedFd>, Instant)>,
 }
 
@@ -68,7 +68,7 @@ struct Living {
 
 impl Drop for Living {
     fn drop(&mut self) {
-        // With its socket it would go by itself; here it is waited for, and must not be waited for in vain.
+        // It would end by itself with its socket; but here it is waited for, and that wait must end.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -80,12 +80,12 @@ impl Heir {
         Self { begin, addresses, living: None, again: None, pause: TRIAL, departed }
     }
 
-    /// Readable when it is gone: it never says anything.
+    /// Returns a descriptor that becomes readable when the heir is gone: an heir never sends anything.
     pub(crate) fn ends(&self) -> Option<BorrowedFd<'_>> {
         self.living.as_ref().map(|living| living.socket.as_fd())
     }
 
-    /// Starts one that knows these. Without an heir all goes on, but for what the heir is for.
+    /// Starts an heir that knows these sessions. Without an heir everything goes on, except for what an heir is for.
     pub(crate) fn begin(&mut self, all: &[&Session]) {
         self.again = None;
         let departed = std::mem::take(&mut self.departed);
@@ -99,10 +99,10 @@ impl Heir {
     fn try_to_begin(&mut self, news: &[Told<'_>]) -> io::Result<()> {
         let kind = SocketType::SEQPACKET;
         let (socket, other) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
-        // The heir is to hear of the guardian's end before the kernel closes packet sockets, some hundredths of a second each.
+        // The heir is to notice the guardian's end before the kernel closes packet sockets, some hundredths of a second each.
         let socket = higher(socket);
         set_socket_timeout(&socket, Timeout::Send, Some(HEARING))?;
-        // Once it is there it knows all that there is room for.
+        // When it starts, it finds as many messages as there was room for.
         let is_told = |one: &&Told<'_>| one.say(&socket, SendFlags::DONTWAIT).is_ok();
         let told = news.iter().take_while(is_told).count();
         let process = (self.begin)(other)?;
@@ -124,7 +124,7 @@ impl Heir {
         [devices].into_iter().chain(living).chain(dead).collect()
     }
 
-    /// It is gone. When there is to be another one depends on how long it has lived.
+    /// Notes that the heir is gone. When another one is started depends on how long it has lived.
     pub(crate) fn lose(&mut self) {
         let Some(living) = self.living.take() else { return };
         if living.since.elapsed() < TRIAL {
@@ -138,7 +138,7 @@ impl Heir {
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
 
-    /// How long it is until another is to begin, if one is.
+    /// Returns how long it is until another one is to be started, if one is.
     pub(crate) fn rests(&self) -> Option<Duration> {
         self.again.map(|again| again.saturating_duration_since(Instant::now()))
     }
@@ -147,15 +147,15 @@ impl Heir {
         self.tell(&Told::table(session.engine, session.table.as_fd()));
     }
 
-    /// A program is dead. Its peers may have to say their numbers to the guardian still, which takes this long: should the
-    /// guardian end in between, they are the heir's.
+    /// Records that a program is dead. The guardian may have to wait this long for its peers: if the guardian ends in between,
+    /// they are left to the heir.
     pub(crate) fn went(&mut self, session: &Session, rests: Option<Duration>) {
-        // Without a copy another heir does not know it.
+        // Without a copy of the table, another heir does not know of the program.
         let table = rests.and_then(|_| session.table.try_clone().ok());
         self.departed.push((session.engine, table, Instant::now() + rests.unwrap_or_default()));
     }
 
-    /// Of those who are dead, whose peers all have been looked after are the heir's no more.
+    /// Releases the heir from dead programs whose connections were all taken care of.
     pub(crate) fn release(&mut self, prober: &Prober) {
         let now = Instant::now();
         if prober.has_more() {
@@ -170,7 +170,7 @@ impl Heir {
         }
     }
 
-    /// Who does not listen is no heir. Nor may the next one be, and each takes time to find that out.
+    /// Sends a message. An heir that does not take it is useless; the next one may be, too, and it takes time each to find out.
     fn tell(&mut self, told: &Told<'_>) {
         let lost = |living: &Living| told.say(&living.socket, SendFlags::empty()).is_err();
         if self.living.as_ref().is_some_and(lost) {
@@ -180,7 +180,7 @@ impl Heir {
     }
 }
 
-/// News, with a descriptor that goes along.
+/// A message, with the descriptor that goes along.
 struct Told<'a>(News, Option<BorrowedFd<'a>>);
 
 impl<'a> Told<'a> {
@@ -193,14 +193,14 @@ impl<'a> Told<'a> {
     }
 }
 
-/// What an heir has.
+/// What an heir knows: addresses of the devices, and programs' tables.
 #[derive(Debug, Default)]
 struct Estate {
     addresses: HashMap<IpAddr, u32>,
     tables: HashMap<u32, OwnedFd>,
 }
 
-/// The life of an heir: until the guardian at the other end of this socket is gone, and what is left is done.
+/// Runs an heir: waits until the guardian at the other end of this socket is gone, and does what remains.
 ///
 /// # Errors
 ///
@@ -233,7 +233,7 @@ impl Estate {
     }
 
     fn settle(&self, prober: &mut Prober) -> io::Result<()> {
-        // The kernel hears what peers answer already: the guardian answers for nothing any more when anybody hears of its end.
+        // The kernel hears the peers' answers already: once the guardian's end can be noticed, it answers for nothing any more.
         for table in self.tables.values() {
             prober.end(self.connections(table)?);
         }
@@ -241,7 +241,7 @@ impl Estate {
         Ok(())
     }
 
-    /// What of a table may be true. A program may write there what it likes.
+    /// Returns those entries of a table that may be true: a program can write anything there.
     fn connections(&self, table: &OwnedFd) -> io::Result<Vec<Left>> {
         let found = table::read(table.as_fd())?;
         Ok(Left::all(found, |address| self.addresses.get(&address).copied()))
@@ -273,7 +273,7 @@ mod tests {
         while heir.ends().is_some() {
             heir.tell(&Told(News::Over { engine: 1 }, None));
         }
-        // Its end is found once only.
+        // Its loss is recorded only once.
         let again = heir.again;
         heir.lose();
         assert!(again.is_some() && heir.again == again);
@@ -290,7 +290,7 @@ mod tests {
             assert!(heir.ends().is_none() && heir.rests().unwrap() <= longest);
             assert_eq!(heir.pause, longest * 2);
         }
-        // Who has lived is replaced at once, and then the first pause is a short one again.
+        // One that lived long enough is replaced at once, and the next pause is short again.
         heir.begin(&[]);
         heir.living.as_mut().unwrap().since -= TRIAL;
         heir.lose();

@@ -1,9 +1,9 @@
 //! Resets where the kernel sends none.
 //!
-//! What a peer says to a probe ([`crate::reset`]) the kernel answers with a reset only where it has nothing with these
-//! ends. A connection of its own that was there before is in TIME-WAIT for a minute, and answers an ACK with an ACK
-//! (RFC 9293 §3.10.7.4), so that the peer would wait for ever. Here is heard what he says, and the reset sent that RFC
-//! 9293 §3.10.7.1 has for a connection that is not there.
+//! The kernel answers a peer's reply to a probe ([`crate::reset`]) with a reset only if it has nothing with these ends. An
+//! earlier connection of its own stays in TIME-WAIT for a minute, and answers an ACK with an ACK (RFC 9293 §3.10.7.4), so that
+//! the peer would wait for ever. Here the peer's reply is received, and the reset is sent that RFC 9293 §3.10.7.1 prescribes for
+//! a connection that does not exist.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,22 +22,22 @@ use uncork_closing::{ClosedApart, Closing};
 
 /// How long a peer has to answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
-/// ETH_P_ALL, in the order of the network.
+/// ETH_P_ALL, in network byte order.
 const ALL: u32 = (libc::ETH_P_ALL as u16).to_be() as u32;
-/// What may come between two looks.
+/// Receive buffer, for what may arrive between two looks.
 const BUFFER_BYTES: usize = 8 << 20;
-/// Packets that are looked at in one go: the guardian has others to serve.
+/// Packets that are received in one go: the guardian has others to serve.
 const AT_ONCE: usize = 1024;
-/// Answers to probes have no data. What is longer is cut off, and nothing that can be read.
+/// Answers to probes have no data. Longer packets are cut off, and cannot be parsed then.
 const ANSWER_BYTES: usize = 256;
 
-/// Hears what peers of connections say that have ended.
+/// Receives what the peers of ended connections answer.
 #[derive(Debug)]
 pub(crate) struct InStead {
-    /// A copy of all that comes to this host or leaves it. It is there only while somebody is waited for.
+    /// Receives a copy of all packets to and from this host. It exists only while peers are waited for.
     socket: ClosedApart,
     waits: HashMap<Ends, Waits>,
-    /// Until when the last of them is waited for.
+    /// Until when the last peer is waited for.
     until: Instant,
 }
 
@@ -47,7 +47,7 @@ struct Waits {
     until: Instant,
 }
 
-/// A peer has answered, and this is the sequence number of the reset that it takes.
+/// A peer's answer, and the sequence number of the reset that it accepts.
 pub(crate) struct Said {
     pub(crate) left: Left,
     pub(crate) seq: SeqNumber,
@@ -58,19 +58,19 @@ impl InStead {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let all = std::num::NonZeroU32::new(ALL).map(Protocol::from_raw);
         let socket = socket_with(AddressFamily::PACKET, SocketType::DGRAM, flags, all)?;
-        // With less room more may be lost on a host that is busy.
+        // With a smaller buffer more may be lost on a busy host.
         let _ = setsockopt(&socket, sockopt::RcvBufForce, &BUFFER_BYTES);
         let socket = ClosedApart::new(socket, closing);
         Ok(Self { socket, waits: HashMap::new(), until: Instant::now() })
     }
 
-    /// What the peer of this says is waited for.
+    /// Begins to wait for the answer of this connection's peer.
     pub(crate) fn expect(&mut self, left: &Left) {
         self.until = Instant::now() + PATIENCE;
         self.waits.insert(left.ends, Waits { device: left.device, until: self.until });
     }
 
-    /// For how long somebody is waited for still.
+    /// Returns how long answers are still waited for.
     pub(crate) fn rests(&self) -> Duration {
         if self.waits.is_empty() {
             return Duration::ZERO;
@@ -78,7 +78,7 @@ impl InStead {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    /// Those who have said their numbers, of what has come.
+    /// Returns the peers that have said their numbers, from what has arrived.
     pub(crate) fn hear(&mut self) -> Vec<Said> {
         let (now, mut packet, mut all) = (Instant::now(), [0; ANSWER_BYTES], Vec::new());
         for _ in 0..AT_ONCE {
@@ -101,8 +101,8 @@ impl AsFd for InStead {
     }
 }
 
-/// Whose a packet is, and what it acknowledges; nothing if its sender has no such connection any more, or begins another one,
-/// and is to be left alone.
+/// Returns the connection that a packet belongs to, and what it acknowledges; no number if its sender no longer has that
+/// connection, or opens another one, and is to be left alone.
 fn said(packet: &[u8]) -> Option<(Ends, Option<SeqNumber>)> {
     let (source, destination, segment): (IpAddr, IpAddr, _) = match packet.first()? >> 4 {
         4 => {
@@ -133,7 +133,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// What a peer sends to port 80 of ours.
+    /// Makes a packet that a peer sends to our port 80.
     fn packet(protocol: wire::Protocol, flags: Flags) -> Vec<u8> {
         let (theirs, ours) = ([10, 0, 0, 2].into(), [10, 0, 0, 1].into());
         let mut packet = vec![0; 40];
@@ -151,7 +151,7 @@ mod tests {
         let says = |flags| said(&packet(wire::Protocol::TCP, flags));
         assert_eq!(says(Flags::ACK), Some((ends, Some(SeqNumber(7)))));
         assert_eq!(says(both(Flags::FIN, Flags::ACK)), Some((ends, Some(SeqNumber(7)))));
-        // He has none, or begins another one: he is waited for no more, and left alone.
+        // The peer has none, or opens another one: it is no longer waited for, and left alone.
         for flags in [Flags::RST, both(Flags::RST, Flags::ACK), Flags::SYN] {
             assert_eq!(says(flags), Some((ends, None)), "{flags:?}");
         }

@@ -1,7 +1,7 @@
-//! What one user may have of the guardian's and the kernel's, so that something is left for others.
+//! Limits on what one user may have of the guardian and of kernel memory, so that something is left for others.
 //!
-//! A program's packet socket has rings, which are memory of the kernel's that is nobody's account: it lives for as long as anybody has
-//! the socket, be it a process that the guardian knows nothing of. So it is looked in the kernel's list which are there still.
+//! A program's packet socket has rings, kernel memory that is charged to no account: it lives for as long as any process has
+//! the socket, even one that the guardian does not know. So the kernel's list tells which sockets still exist.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -11,35 +11,35 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use rustix::fs::fstat;
 use rustix::process::{Resource, getrlimit};
 
-/// What the rings of a packet socket take of the kernel's memory: 25 MiB of slots, and what holds them.
+/// Kernel memory that the rings of a packet socket take: 25 MiB of slots, and what manages them.
 pub const RINGS_BYTES: u64 = 29 << 20;
 
-/// Who is not bound: he could end the guardian as well.
+/// The user without limits: it could end the guardian as well.
 const ROOT: u32 = 0;
-/// Parts of the machine's memory that rings of one user's programs may take, and those of all users.
+/// One part in so many of the machine's memory may go to the rings of one user's programs, and to those of all users.
 const OF_A_USER: u64 = 3;
 const OF_ALL: u64 = 2;
-/// What a program is of the guardian's descriptors: its connection, its process, its table, its sockets, half of them left to
-/// ports, and one user may have a half of that.
+/// How many of the guardian's descriptors a program counts as: its connection, process, table and sockets, with half of them left
+/// to ports. One user may have half of that.
 const DESCRIPTORS: usize = 8;
-/// Where the kernel does not tell how much memory there is.
+/// The memory that is assumed if the kernel does not tell how much there is.
 const MEMORY_BYTES: u64 = 4 << 30;
 
-/// How much that is.
+/// How much one user may have, and how much all users may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Octets of the rings of one user's programs, and of those of all.
+    /// Octets of the rings of one user's programs.
     pub rings_of_a_user_bytes: u64,
-    /// The same of all users.
+    /// Octets of the rings of all users' programs.
     pub rings_bytes: u64,
-    /// Programs of one user, and of all. A thread with a stack of its own is one.
+    /// Programs of one user. A thread with a stack of its own counts as one.
     pub programs_of_a_user: usize,
-    /// The same of all users.
+    /// Programs of all users.
     pub programs: usize,
 }
 
 impl Limits {
-    /// As this host, and this process, have memory and descriptors.
+    /// Returns limits in proportion to this host's memory and this process's descriptors.
     #[must_use]
     pub fn of_this_host() -> Self {
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
@@ -54,7 +54,7 @@ impl Limits {
         }
     }
 
-    /// Whether this user may have one more program, of whom these are those that there are.
+    /// Checks that this user may have another program besides those that there are.
     pub(crate) fn admit(
         &self,
         user: Option<u32>,
@@ -89,26 +89,26 @@ fn named(user: Option<u32>) -> String {
     user.map_or_else(|| "an unknown user".to_owned(), |user| format!("the user {user}"))
 }
 
-/// Packet sockets that were given to programs, by the kernel's numbers of them, and to whose.
+/// Packet sockets that were given to programs, by inode number, each with the program's user.
 #[derive(Debug, Default)]
 pub(crate) struct Given {
     of: HashMap<u64, Option<u32>>,
-    /// How many there were when it was last looked which are there still.
+    /// How many were left when it was last checked which still exist.
     left: usize,
 }
 
 impl Given {
-    /// This one was given to a program of this user's.
+    /// Records a socket that was given to a program of this user's.
     pub(crate) fn note(&mut self, socket: &OwnedFd, user: Option<u32>) -> io::Result<()> {
         self.of.insert(fstat(socket.as_fd())?.st_ino, user);
-        // Or it would grow with each that comes and goes.
+        // Otherwise the list would grow with each socket that comes and goes.
         if self.of.len() >= 2 * self.left + usize::from(u8::MAX) {
             self.look();
         }
         Ok(())
     }
 
-    /// Whether a program of this user's may have one more, beside those that are waited for by him and by all.
+    /// Checks that a program of this user's may have another socket, besides those that the user, and all users, wait for.
     pub(crate) fn admit(
         &mut self,
         limits: &Limits,
@@ -150,7 +150,7 @@ impl Given {
         })
     }
 
-    /// Forgets those that nobody has any more. What the kernel does not tell is as it was.
+    /// Forgets sockets that no process has any more. If the kernel does not tell, all stays as it was.
     fn look(&mut self) {
         if let Some(there) = packet_sockets() {
             self.of.retain(|socket, _| there.contains(socket));
@@ -159,7 +159,7 @@ impl Given {
     }
 }
 
-/// Numbers of all packet sockets of this thread's network namespace.
+/// Returns the inode numbers of all packet sockets of this thread's network namespace.
 fn packet_sockets() -> Option<HashSet<u64>> {
     let told = fs::read_to_string("/proc/thread-self/net/packet").ok()?;
     let number = |line: &str| line.split_whitespace().next_back()?.parse().ok();

@@ -1,4 +1,4 @@
-//! What becomes of the devices: that something has, the kernel says (rtnetlink(7)), and then it is looked what.
+//! Changes to devices: the kernel only announces that there was one (rtnetlink(7)), and then its nature is looked up.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -7,14 +7,14 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
 };
 
-/// linux/rtnetlink.h: all that has to do with devices themselves.
+/// linux/rtnetlink.h: messages about devices themselves.
 const RTMGRP_LINK: u32 = 1;
-/// What is said is not read, and may be cut off.
+/// Messages are not interpreted, and may be cut off.
 const NEWS_BYTES: usize = 512;
-/// So much is heard in one go.
+/// How many messages are received in one go.
 const AT_ONCE: usize = 1024;
 
-/// Hears of it.
+/// A netlink socket that hears of changes to devices.
 #[derive(Debug)]
 pub(crate) struct Links(OwnedFd);
 
@@ -27,7 +27,7 @@ impl Links {
         Ok(Self(line))
     }
 
-    /// It has been heard. That more was said than there was room for is news, too, and over when it is read.
+    /// Discards all messages, as they were noticed. An overflow (ENOBUFS) is news, too, and is cleared by being read.
     pub(crate) fn silence(&self) {
         let mut news = [0; NEWS_BYTES];
         for _ in 0..AT_ONCE {

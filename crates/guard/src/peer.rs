@@ -1,4 +1,4 @@
-//! Who is connected to the guardian.
+//! Peers: processes that are connected to the guardian.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,26 +15,26 @@ use uncork_guardian::{Answer, Question, Reply};
 use crate::session::Session;
 use uncork_closing::{ClosedApart, Closing};
 
-/// What may wait to be told, at the most: more than an instance has ports.
+/// How many messages may wait for a peer, at most: more than an instance has ports.
 const UNSAID: usize = 1 << 16;
 
-/// Somebody who has connected.
+/// A process that has connected.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) socket: ClosedApart,
-    /// The process that has connected; it may be one of another namespace, which cannot be seen. Its
-    /// end is told by this even where a child of its has inherited the connection.
+    /// A pidfd of the process that has connected; none if it is in another PID namespace and cannot be seen. It announces the
+    /// process's end even if a child has inherited the connection.
     pub(crate) process: Option<OwnedFd>,
-    /// Its number, if it can be seen.
+    /// Its process id, if it can be seen.
     pub(crate) pid: Option<u32>,
-    /// Whose he was when he came.
+    /// Its user when it connected.
     pub(crate) uid: Option<u32>,
     pub(crate) since: Instant,
-    /// He is gone, and is to be buried.
+    /// Set when it is gone and is to be buried.
     pub(crate) is_lost: bool,
-    /// Nothing until he has said the token.
+    /// `None` until it has sent the token.
     pub(crate) session: Option<Session>,
-    /// What he has not taken yet. An instance is told much that it has not asked for, and may be at something else.
+    /// Messages that it has not taken yet. An instance is sent much that it has not asked for, and may be busy.
     unsaid: VecDeque<(Answer, Option<OwnedFd>)>,
 }
 
@@ -57,19 +57,19 @@ impl Peer {
         Self { socket, process, pid, uid, since, is_lost, session, unsaid }
     }
 
-    /// Whether he has ended or hung up, and has only to be buried.
+    /// Tells whether it has ended or hung up, and only remains to be buried.
     pub(crate) fn is_gone(&self) -> bool {
         let ended = |process| glance(process).contains(PollFlags::IN);
         self.process.as_ref().is_some_and(ended) || glance(&self.socket).contains(PollFlags::HUP)
     }
 
-    /// Whether something of his has come that was not heard yet.
+    /// Tells whether it has sent something that was not received yet.
     pub(crate) fn has_spoken(&self) -> bool {
         glance(&self.socket) == PollFlags::IN
     }
 
-    /// The next question, which stays to be heard, with what may have come with it; an error if he is gone, or talks what
-    /// nobody understands.
+    /// Returns the next question and leaves it queued, with what may have come with it; an error if the peer is gone, or sends
+    /// something unintelligible.
     pub(crate) fn listen(&self) -> io::Result<Option<Question>> {
         match channel::glance(self.socket.as_fd(), RecvFlags::DONTWAIT) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
@@ -77,7 +77,7 @@ impl Peer {
         }
     }
 
-    /// The next question; an error if he is gone, or talks what nobody understands.
+    /// Receives the next question; an error if the peer is gone, or sends something unintelligible.
     pub(crate) fn hear(&self, closing: &Closing) -> io::Result<Option<Heard>> {
         let came = match channel::receive_all(self.socket.as_fd(), RecvFlags::DONTWAIT) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
@@ -92,7 +92,7 @@ impl Peer {
         Ok(Some(Heard { question: question(&came.bytes)?, descriptor }))
     }
 
-    /// Answers. Who does not take his answers is as good as gone.
+    /// Answers a question. A peer that does not take its answers is as good as gone.
     pub(crate) fn answer(
         &self,
         id: u32,
@@ -102,12 +102,12 @@ impl Peer {
         channel::send(self.socket.as_fd(), &Answer { id, reply }, descriptor, SendFlags::DONTWAIT)
     }
 
-    /// Whether something waits until he takes it.
+    /// Tells whether messages wait until the peer takes them.
     pub(crate) fn is_behind(&self) -> bool {
         !self.unsaid.is_empty()
     }
 
-    /// The same as [`Peer::answer`], but what he cannot take now waits, and all after it.
+    /// Sends a message as [`Peer::answer`] does, but what the peer cannot take now waits, and all after it.
     pub(crate) fn say(
         &mut self,
         id: u32,
@@ -121,7 +121,7 @@ impl Peer {
         self.catch_up()
     }
 
-    /// Says what waits, as far as he takes it.
+    /// Sends what waits, as far as the peer takes it.
     pub(crate) fn catch_up(&mut self) -> io::Result<()> {
         while let Some((answer, descriptor)) = self.unsaid.front() {
             let descriptor = descriptor.as_ref().map(|descriptor| descriptor.as_fd());
@@ -137,7 +137,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // He is to hear of it now, whenever it is closed.
+        // The peer is to notice now, whenever the socket is closed.
         let _ = shutdown(&self.socket, Shutdown::Both);
     }
 }
@@ -149,7 +149,7 @@ fn question(said: &[u8]) -> io::Result<Question> {
     Ok(serde_json::from_slice(said)?)
 }
 
-/// What is to be said of a descriptor that is read, now.
+/// Returns what poll(2) says of a descriptor at this moment.
 fn glance(descriptor: &impl AsFd) -> PollFlags {
     let mut asked = [PollFd::new(descriptor, PollFlags::IN)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -1,7 +1,7 @@
-//! Whether a program may have a port: whether the kernel has given it that, too.
+//! Proof that a program may have a port: that the kernel has given it the port, too.
 //!
-//! A program passes its kernel's socket, which is bound to the port, of this network namespace. To be bound it
-//! took what the kernel asks for: CAP_NET_BIND_SERVICE for a low port, and that nobody else listens there.
+//! A program passes its kernel's socket, which is bound to the port, of this network namespace. To bind it took what the
+//! kernel asks for: CAP_NET_BIND_SERVICE for a low port, and that nobody else listens there.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -12,12 +12,12 @@ use rustix::net::{SocketType, getpeername, getsockname, ipproto, sockopt};
 use crate::steering::plain;
 use uncork_closing::ClosedApart;
 
-/// What was proven.
+/// What a socket has proven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Proof {
-    /// Whether IPv4 comes there, too, if it is of IPv6.
+    /// Whether IPv4 comes to the socket, too, if it is of IPv6.
     pub(crate) both_versions: bool,
-    /// The kernel's number of the socket, which no other one ever has.
+    /// The kernel's number of the socket (SO_COOKIE), which no other one ever has.
     pub(crate) socket: u64,
 }
 
@@ -28,7 +28,7 @@ const SO_NETNS_COOKIE: libc::c_int = 71;
 const SO_BINDTOIFINDEX: libc::c_int = 62;
 
 sockopt_impl!(
-    /// By which device alone what comes to a socket has to come; zero for any.
+    /// The only device by which packets to a socket may come; zero for any.
     BoundDevice,
     GetOnly,
     libc::SOL_SOCKET,
@@ -37,7 +37,7 @@ sockopt_impl!(
 );
 
 sockopt_impl!(
-    /// Which network namespace a socket is of.
+    /// The network namespace of a socket.
     NamespaceCookie,
     GetOnly,
     libc::SOL_SOCKET,
@@ -45,11 +45,11 @@ sockopt_impl!(
     u64
 );
 
-/// What a socket proves of this place.
+/// Returns what a socket proves of this place.
 ///
 /// # Errors
 ///
-/// A sentence that says what it does not.
+/// A sentence that says what is missing.
 pub(crate) fn of(
     socket: Option<&ClosedApart>,
     ours: BorrowedFd<'_>,
@@ -76,7 +76,7 @@ pub(crate) fn of(
             if only_six { " alone" } else { "" }
         ));
     }
-    // Another socket may be at the same place for the other devices, and another user's.
+    // Another socket may be at the same place for the other devices, and may be another user's.
     if nix::sys::socket::getsockopt(socket, BoundDevice) != Ok(0) {
         return no("what came is bound to one device (SO_BINDTODEVICE)");
     }
@@ -90,8 +90,8 @@ pub(crate) fn of(
     Ok(Proof { both_versions: !only_six, socket })
 }
 
-/// Whether who comes to an address comes to a socket that is bound to this one. What is of IPv6 alone has nobody of IPv4, where
-/// another socket may be, and somebody else's.
+/// Tells whether connections to an address come to a socket that is bound to this one. A socket of IPv6 alone gets none of IPv4:
+/// another socket may be there, and another user's.
 fn covers(bound: IpAddr, only_six: bool, wanted: IpAddr) -> bool {
     let (bound, wanted) = (bound.to_canonical(), wanted.to_canonical());
     let is_of_both = bound.is_ipv6() && !only_six;
@@ -99,7 +99,7 @@ fn covers(bound: IpAddr, only_six: bool, wanted: IpAddr) -> bool {
     bound == wanted || (bound.is_unspecified() && has_version)
 }
 
-/// A socket that may take a connection of the stack's over, or have ports to open connections from.
+/// Checks that a socket may take a connection of the stack's over, or stand for ports to open connections from.
 ///
 /// # Errors
 ///
@@ -116,7 +116,7 @@ pub(crate) fn that_it_may_take<'a>(
     }
 }
 
-/// A connection of the kernel's whose own end this is.
+/// Checks that a socket is a connection of the kernel's with this local end.
 ///
 /// # Errors
 ///
@@ -135,7 +135,7 @@ pub(crate) fn that_it_is_at(
     socket.filter(is_at).ok_or_else(why)
 }
 
-/// A connection of the kernel's with these ends.
+/// Checks that a socket is a connection of the kernel's between these ends.
 ///
 /// # Errors
 ///
@@ -158,7 +158,7 @@ fn is_tcp(socket: &ClosedApart) -> bool {
         && sockopt::socket_protocol(socket) == Ok(Some(ipproto::TCP))
 }
 
-/// Whether it is of the same network namespace.
+/// Tells whether a socket is of the same network namespace as ours.
 fn is_here(socket: BorrowedFd<'_>, ours: BorrowedFd<'_>) -> bool {
     let namespace =
         |socket: BorrowedFd<'_>| nix::sys::socket::getsockopt(&socket, NamespaceCookie).ok();

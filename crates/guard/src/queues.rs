@@ -1,8 +1,8 @@
-//! Queues of the devices, by sockets of AF_XDP: who has which.
+//! AF_XDP queues of the devices: which engine has which.
 //!
-//! A packet socket brings each engine all that is its. A queue that is an engine's brings it what comes by that queue a
-//! shorter way (uncork-bpf, `RedirectByQueue`). So queues are a matter of speed alone: who has none misses nothing,
-//! and one that is free again is given to the next.
+//! A packet socket brings each engine everything that is its own. A queue brings its engine what arrives on it by a shorter path
+//! (uncork-bpf, `RedirectByQueue`). So queues only matter for speed: an engine without one misses nothing, and a queue that is
+//! free again goes to the next engine.
 
 use std::num::NonZeroU32;
 use std::os::fd::AsFd as _;
@@ -19,36 +19,36 @@ use crate::error::counted;
 use crate::session::{Role, Session};
 use crate::steering::Steering;
 
-/// Room for what comes: some milliseconds of full frames at ten gigabits. What finds none is lost.
+/// Room for received frames: some milliseconds of full frames at ten gigabits. What finds none is lost.
 const RECEIVE_FRAMES: usize = 2048;
-/// All leaves by the packet socket; the kernel wants a ring all the same.
+/// Everything leaves by the packet socket; the kernel wants a ring all the same.
 const TRANSMIT_FRAMES: usize = 64;
-/// When it is tried again to open a queue: the kernel lets go of one a little after its socket is closed.
+/// How soon opening a queue is retried: the kernel releases a queue a little after its socket is closed.
 const FIRST_RETRY: Duration = Duration::from_millis(10);
 const LAST_RETRY: Duration = Duration::from_millis(500);
 
-/// How long a device is waited for at the beginning: whoever had it before may just be ending.
+/// How long a device is waited for at the start: its previous user may just be ending.
 const OTHERS_END: Duration = Duration::from_secs(2);
 
-/// Who gets queues of each device.
+/// Which stacks get queues of each device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
-    /// Programs with stacks of their own: each so many.
+    /// Programs with stacks of their own get this many each.
     Each(NonZeroU32),
-    /// Instances: all, which they divide among themselves.
+    /// Instances get all, which they divide among themselves.
     Instances,
 }
 
-/// A device with the program that hands over, which is attached while there may be somebody for a queue.
+/// A device with its XDP program, which is attached while some engine may get a queue.
 struct Shared {
     index: i32,
     name: String,
     redirect: RedirectByQueue,
-    /// Whose each queue is.
+    /// The engine that has each queue.
     of: Vec<Option<Engine>>,
-    /// Why each could not be given to anybody, when that was last tried.
+    /// Why each queue could not be given out, as of the last attempt.
     refused: Vec<Option<String>>,
-    /// The first queue, until somebody gets it.
+    /// The first queue, until an engine gets it.
     first: Option<Handed>,
 }
 
@@ -72,13 +72,13 @@ impl Shared {
         Ok(shared)
     }
 
-    /// Attaches the program and opens the first queue, as soon as whoever has them has ended, if that is so until then.
+    /// Attaches the program and opens the first queue; if another process has them, once it has ended, until the deadline.
     fn take(&mut self, until: Instant) -> Result<(), Error> {
         loop {
             let taken = self.try_to_take();
             let may_end = match &taken {
                 Err(Error::Occupied { .. } | Error::Port(OpenError::Busy(_))) => true,
-                // What the user has locked otherwise.
+                // The user may have locked the rest for something that is about to end.
                 Err(Error::Locked(locked)) => locked.bytes <= locked.limit_bytes,
                 _ => false,
             };
@@ -125,14 +125,14 @@ impl Shared {
         for (number, of) in (0..).zip(&mut self.of) {
             if *of == Some(engine) {
                 *of = None;
-                // What stays entered hands over to nobody: the socket is closed.
+                // An entry that stays redirects to nobody: the socket is closed.
                 let _ = self.redirect.leave(number);
             }
         }
     }
 
-    /// Nobody is left here, and others may want the device. Not before: some drivers lose frames when a program comes
-    /// or goes.
+    /// Releases the device for others, as no engine is left here. Not earlier: some drivers lose frames when a program
+    /// comes or goes.
     fn let_go(&mut self) {
         self.redirect.detach();
         self.first = None;
@@ -143,13 +143,13 @@ impl Shared {
 pub(crate) struct Queues {
     devices: Vec<Shared>,
     share: Share,
-    /// Those that could not be given, and when it is tried again.
+    /// Queues that could not be given out, and when they are retried.
     waits: Vec<Queue>,
     retry: Option<Instant>,
     rests: Duration,
 }
 
-/// A queue, by the device's place and its own number.
+/// A queue, by the device's index and its own number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Queue {
     device: usize,
@@ -157,9 +157,8 @@ pub(crate) struct Queue {
 }
 
 impl Queues {
-    /// Attaches the programs to the devices, and looks whether the first queue of each can be opened, for as long as
-    /// those who had them may take to end. What comes goes where it would go without, until queues are given to
-    /// somebody.
+    /// Attaches the programs to the devices and checks that the first queue of each can be opened, waiting as long as
+    /// a previous user may take to end. Until queues are given out, frames go where they would go without.
     pub(crate) fn attach(
         steering: &Steering,
         devices: &[Device],
@@ -170,8 +169,8 @@ impl Queues {
         Ok(Self { devices, share, waits: Vec::new(), retry: None, rests: FIRST_RETRY })
     }
 
-    /// A queue that is free, and who is to have it: the engine with the fewest. An instance has those of its number
-    /// and every so many behind, so that they stay the same when it is started again.
+    /// Returns a free queue and the engine that is to have it: the one with the fewest. An instance has the queue of its own
+    /// number and every so many after it, so that they stay the same when it is restarted.
     pub(crate) fn next(&self, sessions: &[&Session], instances: u32) -> Option<(Queue, Engine)> {
         let free = self.devices.iter().enumerate().flat_map(|(device, shared)| {
             let numbers = (0..).zip(&shared.of).filter(|(_, of)| of.is_none());
@@ -198,7 +197,7 @@ impl Queues {
             }
     }
 
-    /// Whether a queue of this number may be this one's.
+    /// Tells whether a queue of this number may go to this session.
     fn is_for(&self, session: &Session, number: u32, instances: u32) -> bool {
         match (self.share, session.role) {
             (Share::Each(_), Role::Program) => true,
@@ -207,7 +206,7 @@ impl Queues {
         }
     }
 
-    /// Why this one has fewer queues than it is to have: a sentence for each device where that is so.
+    /// Returns why a session has fewer queues than it should: a sentence for each such device.
     pub(crate) fn missing(&self, session: &Session, instances: u32) -> Vec<String> {
         let opened = self.devices.iter().filter(|shared| session.opens(shared.index) > 0);
         opened.filter_map(|shared| self.missing_of(shared, session, instances)).collect()
@@ -242,7 +241,7 @@ impl Queues {
         })
     }
 
-    /// This queue is this engine's from now on. Gives the number of the device and what the engine gets.
+    /// Gives a queue to an engine. Returns the number of the device and what the engine gets.
     pub(crate) fn give(&mut self, queue: Queue, engine: Engine) -> Result<(i32, Handed), Error> {
         let Queue { device, number } = queue;
         let shared = &mut self.devices[device];
@@ -251,7 +250,7 @@ impl Queues {
         Ok((shared.index, handed))
     }
 
-    /// This one could not be given, for this reason: it is tried again later, and holds up no other.
+    /// Puts off a queue that could not be given out, for this reason: it is retried later, and delays no other.
     pub(crate) fn put_off(&mut self, queue: Queue, why: &Error) {
         self.devices[queue.device].refused[queue.number as usize] = Some(why.to_string());
         self.waits.push(queue);
@@ -261,24 +260,24 @@ impl Queues {
         }
     }
 
-    /// It is later.
+    /// Makes the queues that were put off available again.
     pub(crate) fn try_again(&mut self) {
         self.waits.clear();
         self.retry = None;
     }
 
-    /// An engine is gone, and its sockets with it.
+    /// Frees the queues of an engine that is gone, sockets and all.
     pub(crate) fn free(&mut self, engine: Engine) {
         self.devices.iter_mut().for_each(|shared| shared.free(engine));
     }
 
-    /// A device is called otherwise by now.
+    /// Notes the new name of a device.
     pub(crate) fn rename(&mut self, device: i32, name: &str) {
         let shared = self.devices.iter_mut().find(|shared| shared.index == device);
         shared.into_iter().for_each(|shared| name.clone_into(&mut shared.name));
     }
 
-    /// A device is in another network namespace: nobody has a queue of its.
+    /// Takes back all queues of a device that is in another network namespace.
     pub(crate) fn lose(&mut self, device: i32) {
         for shared in self.devices.iter_mut().filter(|shared| shared.index == device) {
             shared.let_go();
@@ -286,12 +285,12 @@ impl Queues {
         }
     }
 
-    /// Nobody is there.
+    /// Releases all devices, as no program is left.
     pub(crate) fn let_go(&mut self) {
         self.devices.iter_mut().for_each(Shared::let_go);
     }
 
-    /// How long it is until it is to be tried again, if it is.
+    /// Returns how long until the next retry, if there is to be one.
     pub(crate) fn retry(&self) -> Option<Duration> {
         Some(self.retry?.saturating_duration_since(Instant::now()))
     }

@@ -1,15 +1,15 @@
-//! How a connection of a stack that is dead is ended at its other end.
+//! Ends the connections of a dead stack at their other ends.
 //!
-//! Only a reset with the right sequence number counts there (RFC 5961 §3), and the stack has taken that with it. So the
-//! peer is made to say it: whatever segment is not acceptable, it answers with an ACK (RFC 9293 §3.10.7.4).
-//! That comes to the kernel, which knows of no such connection, and whose reset has the number that the ACK
-//! asked for. Two segments with no data leave, half of the sequence space apart, as one alone may be acceptable.
+//! Only a reset with the right sequence number is accepted there (RFC 5961 §3), and the stack has taken that number with it. So
+//! the peer is made to say it: it answers any unacceptable segment with an ACK (RFC 9293 §3.10.7.4). That ACK arrives at the
+//! kernel, which knows no such connection, and whose reset has the number that the ACK asked for. Two segments without data are
+//! sent, half of the sequence space apart, as one alone may be acceptable.
 //!
-//! Each has a FIN. Bare ACKs that are not acceptable Linux answers once in half a second only (tcp_invalid_ratelimit), and
-//! the last may have been a probe of the stack's own, into a window that is shut or by keepalive; what takes up sequence
-//! space it answers each time.
+//! Each has a FIN. Linux answers unacceptable bare ACKs only once in half a second (tcp_invalid_ratelimit), and the last may
+//! have been a probe of the stack's own, into a shut window or by keepalive; segments that take up sequence space it answers
+//! each time.
 //!
-//! Where the kernel has these ends in TIME-WAIT it sends no reset, and it is done in its stead ([`crate::instead`]).
+//! Where the kernel has these ends in TIME-WAIT it sends no reset, and the guardian sends one instead ([`crate::instead`]).
 
 use std::collections::VecDeque;
 use std::io;
@@ -33,15 +33,15 @@ use uncork_closing::Closing;
 
 const HALF_OF_SPACE: u32 = 1 << 31;
 const HOPS: u8 = 64;
-/// Peers that are asked before it is looked what the first have said.
+/// Peers that are probed before the first ones' answers are read.
 const ANSWERED_AT_ONCE: usize = 64;
-/// And before others are served who wait for the guardian: some milliseconds.
+/// Peers that are probed before others that wait for the guardian are served: some milliseconds.
 const ASKED_AT_ONCE: usize = 256;
-/// Peers that wait to be asked, at the most.
+/// Peers that may wait to be probed, at most.
 const WAITING: usize = 1 << 20;
 const FIN_ACK: Flags = Flags(Flags::FIN.0 | Flags::ACK.0);
 
-/// A connection whose stack is dead, and the device that has its address here.
+/// A connection whose stack is dead, and the device that has its local address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Left {
     pub(crate) ends: Ends,
@@ -49,7 +49,7 @@ pub(crate) struct Left {
 }
 
 impl Left {
-    /// Of these, those at an address that a device has.
+    /// Returns those of these connections whose local address a device has.
     pub(crate) fn all(
         connections: Vec<Ends>,
         device_of: impl Fn(IpAddr) -> Option<u32>,
@@ -59,18 +59,18 @@ impl Left {
     }
 }
 
-/// Sends what makes peers say their numbers.
+/// Sends the probes that make peers say their sequence numbers.
 #[derive(Debug)]
 pub(crate) struct Prober {
-    /// Sockets that take whole packets; IPv6 may not be there.
+    /// Raw sockets that take whole packets; there may be no IPv6.
     v4: OwnedFd,
     v6: Option<OwnedFd>,
     kernel: SockDiag,
-    /// Those whose turn has not come, by who has left them.
+    /// Connections whose turn has not come, by the stack that has left them.
     waiting: VecDeque<Vec<Left>>,
-    /// While there is somebody to whom the kernel sends no reset.
+    /// Receives answers, while there are peers to which the kernel sends no reset.
     instead: Option<InStead>,
-    /// Its socket is one that takes grace periods of RCU to close.
+    /// Closes the socket of `instead`, which takes RCU grace periods.
     closing: Closing,
 }
 
@@ -85,24 +85,24 @@ impl Prober {
         Ok(Self { v4, v6, kernel, waiting: VecDeque::new(), instead: None, closing })
     }
 
-    /// Ends these connections at their other ends. To those whom the kernel sends no reset it is sent as soon as they
-    /// have said their numbers, and of very many the first are ended now, the others then ([`Prober::go_on`], [`Prober::settle`]).
+    /// Ends these connections at their other ends. Peers to which the kernel sends no reset get one once they have said their
+    /// numbers. Of very many connections the first are ended now, the others by [`Prober::go_on`] and [`Prober::settle`].
     pub(crate) fn end(&mut self, all: Vec<Left>) {
         let waiting: usize = self.waiting.iter().map(Vec::len).sum();
-        // What is beyond that hears of it by its own timers.
+        // Peers beyond that find out by their own timers.
         if !all.is_empty() && waiting < WAITING {
             self.waiting.push_back(all);
         }
         self.end_some();
     }
 
-    /// Whether somebody's turn has not come.
+    /// Tells whether there are connections whose turn has not come.
     pub(crate) fn has_more(&self) -> bool {
         !self.waiting.is_empty()
     }
 
     fn end_some(&mut self) {
-        // The others' turn comes before the rest of these.
+        // Other stacks have their turn before the rest of this one's.
         let Some(mut all) = self.waiting.pop_front() else { return };
         let rest = all.split_off(all.len().min(ASKED_AT_ONCE));
         if !rest.is_empty() {
@@ -131,12 +131,12 @@ impl Prober {
         }
     }
 
-    /// Readable when [`Prober::go_on`] has something to do.
+    /// Returns a descriptor that is readable when [`Prober::go_on`] has something to do.
     pub(crate) fn hears(&self) -> Option<BorrowedFd<'_>> {
         self.instead.as_ref().map(|instead| instead.as_fd())
     }
 
-    /// For how long somebody is waited for at the most; not at all where others have their turn.
+    /// Returns how long peers are waited for at most; zero if others have their turn.
     pub(crate) fn rests(&self) -> Option<Duration> {
         if self.has_more() {
             return Some(Duration::ZERO);
@@ -144,7 +144,7 @@ impl Prober {
         self.instead.as_ref().map(InStead::rests)
     }
 
-    /// Resets who has said his number by now, and asks the next.
+    /// Resets peers that have said their numbers by now, and probes the next.
     pub(crate) fn go_on(&mut self) {
         self.hear();
         self.end_some();
@@ -154,7 +154,7 @@ impl Prober {
         let Some(mut instead) = self.instead.take() else { return };
         for said in instead.hear() {
             let (local, remote) = said.left.ends;
-            // It may live again, as another's.
+            // A new connection may have these ends by now.
             if !self.is_in_the_way(said.left.ends) {
                 continue;
             }
@@ -167,20 +167,20 @@ impl Prober {
         }
     }
 
-    /// Resets all who say their numbers, and waits for them.
+    /// Resets all peers that say their numbers, and waits for them.
     pub(crate) fn settle(&mut self) {
         while self.has_more() {
             self.go_on();
         }
         while let (Some(heard), Some(rests)) = (self.hears(), self.rests()) {
             let rests = Timespec::try_from(rests).unwrap_or_default();
-            // Without waiting it ends as well, with its time.
+            // If poll(2) fails, this still ends when the time is up.
             let _ = poll(&mut [PollFd::from_borrowed_fd(heard, PollFlags::IN)], Some(&rests));
             self.go_on();
         }
     }
 
-    /// Whether the kernel has something with these ends that is over, and answers for it.
+    /// Tells whether the kernel has a connection with these ends that is over, and answers for it.
     fn is_in_the_way(&mut self, (local, remote): Ends) -> bool {
         let name = Name::of(local, remote);
         self.kernel.is_over(&name).unwrap_or(false)
@@ -189,11 +189,11 @@ impl Prober {
     /// Makes the other end of a connection acknowledge.
     fn probe(&self, left: &Left) {
         let mut chance = [0; 4];
-        // Any number will do, as both that are sent are half of the space apart.
+        // Any number will do, as the two that are sent are half of the space apart.
         let _ = getrandom(&mut chance[..], GetRandomFlags::empty());
         let first = u32::from_ne_bytes(chance);
         for seq in [first, first.wrapping_add(HALF_OF_SPACE)] {
-            // With an ACK of nothing in particular.
+            // The acknowledgment number does not matter.
             let (local, remote) = left.ends;
             if let Some(packet) = bare(local, remote, SeqNumber(seq), FIN_ACK) {
                 self.send(&packet, left);
@@ -201,7 +201,7 @@ impl Prober {
         }
     }
 
-    /// What is not sent leaves the peer to its own timers, as without us.
+    /// Sends a packet. If that fails, the peer is left to its own timers, as without us.
     fn send(&self, packet: &[u8], left: &Left) {
         let _ = match (left.ends.1, &self.v6) {
             (SocketAddr::V4(to), _) => {
@@ -218,7 +218,7 @@ impl Prober {
     }
 }
 
-/// A packet with no data and these flags. None for two versions of IP.
+/// Makes a packet without data and with these flags. None if the ends are of two versions of IP.
 fn bare(local: SocketAddr, remote: SocketAddr, seq: SeqNumber, flags: Flags) -> Option<Vec<u8>> {
     let fields = Fields {
         source_port: local.port(),

@@ -1,4 +1,4 @@
-//! Keeping nothing of what whoever started us has open, and hearing none of his signals.
+//! Separates this process from the one that started it: from its open descriptors, and from signals to its group.
 
 use std::fs;
 use std::io;
@@ -7,11 +7,11 @@ use std::os::fd::RawFd;
 use nix::sys::signal::{SigSet, Signal};
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
 
-/// All signals that somebody may send to a whole group.
+/// The signals that may be sent to a whole process group.
 const OF_GROUPS: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
 
 /// Makes this process one that nothing waits for and nobody ends by accident: a session of its own, the root
-/// directory, no descriptor but the standard ones (somebody may wait for the end of a pipe), and no signal that is
+/// directory, no descriptor but the standard ones (a process may wait for the end of a pipe), and no signal that is
 /// meant for all processes of a group, which the program may outlive.
 ///
 /// # Errors
@@ -19,7 +19,7 @@ const OF_GROUPS: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT,
 /// What the kernel says.
 pub fn seclude() -> io::Result<()> {
     OF_GROUPS.into_iter().collect::<SigSet>().thread_block()?;
-    // Fails for the first of a group, which we are not.
+    // Fails for the leader of a process group, which we are not.
     let _ = rustix::process::setsid();
     rustix::process::chdir("/")?;
     let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<RawFd>().ok();
@@ -31,7 +31,7 @@ pub fn seclude() -> io::Result<()> {
     Ok(())
 }
 
-/// The same for an instance of `uncork stack start`, which is ended by SIGTERM, and needs no privilege: it loses all
+/// Does the same for an instance of `uncork stack start`, which SIGTERM ends, and which needs no privilege: it loses all
 /// capabilities, for good. Its user stays.
 ///
 /// # Errors
@@ -40,7 +40,7 @@ pub fn seclude() -> io::Result<()> {
 pub fn seclude_instance() -> io::Result<()> {
     seclude()?;
     SigSet::from(Signal::SIGTERM).thread_unblock()?;
-    // Of each that the kernel has, and nothing was lost by asking for others.
+    // All that the kernel has; nothing is lost by asking for others.
     for capability in (0..u64::BITS).map(|bit| CapabilitySet::from_bits_retain(1 << bit)) {
         let _ = thread::remove_capability_from_bounding_set(capability);
     }

@@ -1,4 +1,4 @@
-//! What one program has, and so what is to be undone at its end.
+//! Sessions: what each program has, and so what must be undone at its end.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -12,44 +12,44 @@ use uncork_guardian::table;
 use crate::groups::Filter;
 use crate::work::Work;
 
-/// The filter of an engine's packet socket on its way.
+/// The filter of an engine's packet socket, being loaded.
 pub(crate) type Loading = Work<Result<Filter, Error>>;
 
-/// What somebody who is served is to the others.
+/// The role of a peer with a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// A program with a stack of its own, or where there are instances, one that is attached to none.
+    /// A program with a stack of its own; where there are instances, one that is attached to none.
     Program,
     /// An instance, of this number.
     Instance(u32),
-    /// A program that is attached to the instance that is this engine.
+    /// A guest: a program that is attached to the instance with this engine.
     Guest(Engine),
 }
 
-/// How long somebody has to do with a port that he has let go of: who had begun to connect to him may be on the way, or wait to be
-/// accepted, and be left to others.
+/// How long a program still counts at a port that it has let go of: connections begun earlier may be on their way, or wait to be
+/// accepted and be left to others.
 const LATELY: Duration = Duration::from_secs(10);
 
-/// So many are remembered of one claim.
+/// How many sockets are remembered for one claim.
 const SOCKETS: usize = 64;
 
 /// A port that was asked for.
 #[derive(Debug)]
 struct Claim {
-    /// Who has asked: of an instance's, one of the programs that are attached to it.
+    /// The program that has asked: of an instance's claim, one of those attached to it.
     of: Engine,
     asked: SocketAddr,
-    /// What this means.
+    /// The places that this stands for.
     places: Vec<SocketAddr>,
-    /// The kernel's numbers of the sockets that have proven it, and of those of other claims to the same that were let go of: nobody
-    /// says which socket he has closed.
+    /// The kernel's numbers of the sockets that have proven it, and of those of released claims to the same port: a program does
+    /// not say which of its sockets it has closed.
     sockets: Vec<u64>,
 }
 
-/// What keeps a port from others.
+/// A socket that keeps a port from others.
 #[derive(Debug)]
 struct Reserved {
-    /// Who has asked: of an instance's, one of the programs that are attached to it.
+    /// The program that has asked: of an instance's port, one of those attached to it.
     of: Engine,
     _socket: OwnedFd,
 }
@@ -57,31 +57,31 @@ struct Reserved {
 /// A program that is served, or an instance.
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// Its number, by which packets are its.
+    /// Its number, by which packets are steered to it.
     pub(crate) engine: Engine,
     /// The table of its connections, which it writes.
     pub(crate) table: OwnedFd,
     pub(crate) role: Role,
-    /// Whose the process is.
+    /// The user of the process.
     pub(crate) user: Option<u32>,
-    /// What was asked for, of an instance by its programs.
+    /// Ports that were asked for; of an instance, by its programs.
     ports: Vec<Claim>,
-    /// Places that it has let go of, and when, a short while ago.
+    /// Places that it has let go of recently, and when.
     left: HashMap<SocketAddr, Instant>,
-    /// Those that it opened, or of a guest those that its instance has for it; of an instance all those.
+    /// Connections that it opened; for a guest, those that its instance has on its behalf; for an instance, all those.
     connections: HashSet<Ends>,
-    /// What keeps the kernel from giving away the ports of those that it may open without asking, or has.
+    /// Sockets that keep the kernel from giving away the ports of connections that it has, or may open without asking.
     reserved: HashMap<Ends, Reserved>,
-    /// Of a guest: those that its instance has given it, to make them the kernel's.
+    /// Connections that its instance has given to a guest, to make them the kernel's.
     given: HashSet<Ends>,
-    /// Of its next packet socket, if it was begun.
+    /// The filter of its next packet socket, if loading has begun.
     pub(crate) filter: Option<Loading>,
-    /// Devices, each as often as it was opened, and how many it says that it has closed.
+    /// Devices, each as often as it is open; and each as often as it was closed.
     devices: Vec<i32>,
     closed: Vec<i32>,
-    /// Devices that it could not open, and what comes by them is the kernel's.
+    /// Devices that it could not open: what arrives by them is the kernel's.
     refused: HashSet<i32>,
-    /// Copies of the sockets that it has of them, so that it does not wait for the end of the last one.
+    /// Copies of its sockets by device, so that it does not have to wait for the close of the last copy.
     sockets: HashMap<i32, OwnedFd>,
 }
 
@@ -105,18 +105,18 @@ impl Session {
         }
     }
 
-    /// It is this user's.
+    /// Sets the user.
     pub(crate) fn of_user(mut self, user: Option<u32>) -> Self {
         self.user = user;
         self
     }
 
-    /// How often it has a device open.
+    /// Returns how often it has a device open.
     pub(crate) fn opens(&self, device: i32) -> usize {
         self.devices.iter().filter(|other| **other == device).count()
     }
 
-    /// How often it has done so, those included that it says that it has closed.
+    /// Returns how often it has opened a device, including those times that it has closed it since.
     pub(crate) fn has_opened_device(&self, device: i32) -> usize {
         let closed = self.closed.iter().filter(|other| **other == device).count();
         self.opens(device) + closed
@@ -129,37 +129,37 @@ impl Session {
         self.sockets.insert(device, copy);
     }
 
-    /// It could not open it.
+    /// Notes that it could not open a device.
     pub(crate) fn note_refused(&mut self, device: i32) {
         if self.opens(device) == 0 {
             self.refused.insert(device);
         }
     }
 
-    /// The device is gone, and by its socket nothing comes any more.
+    /// Records that a device is gone: nothing arrives by its socket any more.
     pub(crate) fn lose_device(&mut self, device: i32) {
         let lost = self.devices.extract_if(.., |other| *other == device);
         self.closed.extend(lost);
         self.refused.insert(device);
     }
 
-    /// Whether it has gone without this one.
+    /// Tells whether it goes without this device.
     pub(crate) fn is_refused(&self, device: i32) -> bool {
         self.refused.contains(&device)
     }
 
-    /// The copy of the socket that it had there until now.
+    /// Takes the copy of the socket that it had for a device until now.
     pub(crate) fn forget_socket(&mut self, device: i32) -> Option<(i32, OwnedFd)> {
         self.sockets.remove_entry(&device)
     }
 
-    /// All such copies, of who has ended, or has closed his, each with the number of its device.
+    /// Takes all such copies, each with its device's number, from a program that has ended or has closed its own.
     pub(crate) fn take_sockets(&mut self) -> impl Iterator<Item = (i32, OwnedFd)> + use<> {
         self.closed.append(&mut self.devices);
         std::mem::take(&mut self.sockets).into_iter()
     }
 
-    /// Notes a port that somebody has asked for, and gives those of its places that are new.
+    /// Records a port that a program has asked for, and returns those of its places that are new.
     pub(crate) fn grant(
         &mut self,
         of: Engine,
@@ -174,7 +174,7 @@ impl Session {
         new
     }
 
-    /// Forgets a port, and gives those of its places that no other claim has. None if there is no such.
+    /// Forgets a port, and returns those of its places that no other claim has. `None` if there is no such claim.
     pub(crate) fn release(&mut self, of: Engine, asked: SocketAddr) -> Option<Vec<SocketAddr>> {
         let is_it = |claim: &Claim| claim.of == of && claim.asked == asked;
         let at = self.ports.iter().position(is_it)?;
@@ -195,55 +195,55 @@ impl Session {
         self.connections.insert(ends);
     }
 
-    /// It may open this one, whose port somebody is kept from by a socket.
+    /// Records a connection that it may open, with the socket that reserves its port.
     pub(crate) fn reserve(&mut self, of: Engine, ends: Ends, socket: OwnedFd) {
         self.connections.insert(ends);
         self.reserved.insert(ends, Reserved { of, _socket: socket });
     }
 
-    /// The port of this one is the kernel's to give away.
+    /// Lets the kernel give away the port of this connection.
     pub(crate) fn free_port(&mut self, ends: &Ends) {
         self.reserved.remove(ends);
     }
 
-    /// How many ports are kept from others for it.
+    /// Returns how many ports are reserved for it.
     pub(crate) fn reserves(&self) -> usize {
         self.reserved.len()
     }
 
-    /// The same of those that this one has asked for.
+    /// Returns how many of those this program has asked for.
     pub(crate) fn reserves_of(&self, program: Engine) -> usize {
         self.reserved.values().filter(|reserved| reserved.of == program).count()
     }
 
-    /// Whether there was such a connection.
+    /// Forgets a connection; tells whether there was one.
     pub(crate) fn remove(&mut self, ends: &Ends) -> bool {
         self.connections.remove(ends)
     }
 
-    /// Places that it has.
+    /// Returns the places that it has.
     pub(crate) fn held(&self) -> HashSet<SocketAddr> {
         self.ports.iter().flat_map(|claim| &claim.places).copied().collect()
     }
 
-    /// Places that it has for a port that it has asked for by this name.
+    /// Returns the places of a port that it has asked for by this name.
     pub(crate) fn held_for(&self, asked: SocketAddr) -> HashSet<SocketAddr> {
         let claims = self.ports.iter().filter(|claim| claim.asked == asked);
         claims.flat_map(|claim| &claim.places).copied().collect()
     }
 
-    /// Ports that were asked for, each as often as it was.
+    /// Returns the ports that were asked for, each as often as it was.
     pub(crate) fn asked(&self) -> impl Iterator<Item = SocketAddr> {
         self.ports.iter().map(|claim| claim.asked)
     }
 
-    /// Ports that mean one of these places, each with the sockets that have proven it.
+    /// Returns the ports that stand for any of these places, each with the sockets that have proven it.
     pub(crate) fn proven(&self, places: &[SocketAddr]) -> HashMap<SocketAddr, Vec<u64>> {
         let is_there = |claim: &Claim| claim.places.iter().any(|place| places.contains(place));
         self.proven_where(is_there)
     }
 
-    /// The same of all ports.
+    /// Returns all ports, each with the sockets that have proven it.
     pub(crate) fn all_proven(&self) -> HashMap<SocketAddr, Vec<u64>> {
         self.proven_where(|_| true)
     }
@@ -256,40 +256,40 @@ impl Session {
         proven
     }
 
-    /// Those all of whose places are so.
+    /// Returns the ports all of whose places satisfy this.
     pub(crate) fn asked_where(&self, is: impl Fn(&SocketAddr) -> bool) -> Vec<SocketAddr> {
         let are = |claim: &&Claim| !claim.places.is_empty() && claim.places.iter().all(&is);
         self.ports.iter().filter(are).map(|claim| claim.asked).collect()
     }
 
-    /// Whether it has opened this one.
+    /// Tells whether it has opened this connection.
     pub(crate) fn has_opened(&self, ends: &Ends) -> bool {
         self.connections.contains(ends)
     }
 
-    /// Whether it is attached to the instance that is this engine.
+    /// Tells whether it is attached to the instance with this engine.
     pub(crate) fn is_guest_of(&self, instance: Engine) -> bool {
         self.role == Role::Guest(instance)
     }
 
-    /// Its instance has given it this one.
+    /// Notes that its instance has given it this connection.
     pub(crate) fn give(&mut self, ends: Ends) {
         self.given.insert(ends);
     }
 
-    /// Those that its instance has given it, and that are not the kernel's.
+    /// Returns the connections that its instance has given it, and that are not the kernel's yet.
     pub(crate) fn given(&self) -> impl Iterator<Item = &Ends> {
         self.given.iter()
     }
 
-    /// This one is the kernel's now, or over. The kernel's socket has the port itself.
+    /// Forgets a connection that is the kernel's now, or over. The kernel's socket has the port itself.
     pub(crate) fn gave_away(&mut self, ends: &Ends) {
         self.given.remove(ends);
         self.connections.remove(ends);
         self.reserved.remove(ends);
     }
 
-    /// Its instance is gone, and with it all that it had there.
+    /// Forgets everything that it had on its instance, which is gone.
     pub(crate) fn detach(&mut self) {
         self.role = Role::Program;
         self.ports.clear();
@@ -299,29 +299,29 @@ impl Session {
         self.given.clear();
     }
 
-    /// Connections that it opened.
+    /// Returns the connections that it opened.
     pub(crate) fn opened(&self) -> impl Iterator<Item = &Ends> {
         self.connections.iter()
     }
 
-    /// Whether it has this place.
+    /// Tells whether it has this place.
     pub(crate) fn holds(&self, place: &SocketAddr) -> bool {
         self.ports.iter().any(|claim| claim.places.contains(place))
     }
 
-    /// Whether it has this place, or has let go of it a short while ago.
+    /// Tells whether it has this place, or had it until recently.
     pub(crate) fn had(&self, place: SocketAddr) -> bool {
         let lately = |since: &Instant| since.elapsed() < LATELY;
         self.holds(&place) || self.left.get(&place).is_some_and(lately)
     }
 
-    /// Whether its instance has given it this one.
+    /// Tells whether its instance has given it this connection.
     pub(crate) fn has_been_given(&self, ends: &Ends) -> bool {
         self.given.contains(ends)
     }
 
-    /// What it has written into so many slots of its table, from this one on, and how many there were. It may write there what it
-    /// likes ([`crate::steering::Steering::is_its`]).
+    /// Returns what it has written into this many slots of its table, from this one on, and how many slots there were. It can
+    /// write anything there ([`crate::steering::Steering::is_its`]).
     pub(crate) fn table(&self, first: usize, most: usize) -> (Vec<Ends>, usize) {
         table::read_from(self.table.as_fd(), first, most).unwrap_or_default()
     }

@@ -1,8 +1,8 @@
-//! Whose packets are whose: the filters of `uncork-bpf`, and what has been said to them.
+//! Steering: telling the filters of `uncork-bpf` which packets belong to whom.
 //!
-//! A port has members, the stacks that listen there; whose a new connection is follows from how many they are.
+//! A port has members, the stacks that listen there; how many they are decides which of them gets a new connection.
 //! So before the members of a port change, each member's connections there are entered as its own; when they
-//! are over the entries go ([`Steering::tidy`]). The same table says of the kernel's connections that they are
+//! are over, the entries are removed ([`Steering::tidy`]). The same table marks the kernel's connections as
 //! the kernel's.
 
 mod pinning;
@@ -26,24 +26,23 @@ use self::pins::{Pin, Pins};
 use crate::Error;
 use crate::session::{Ends, Session};
 
-/// So many of the kernel's connections are asked for in a round, and so many are looked after that dead engines have left.
+/// How many of the kernel's connections are asked about in a round, and how many connections of dead engines are looked after.
 const ASKED_IN_A_ROUND: usize = 1024;
 const LEFT_TO_THE_KERNEL: usize = 1 << 20;
 
-/// How long an entry stays at least: the kernel's connection may be over before the last of its segments
-/// has come.
+/// How long an entry stays at least: the kernel's connection may be over before the last of its segments has come.
 const STAYS: Duration = Duration::from_secs(2);
 
-/// How long it counts who had a port when a connection began: a SYN may be in the ring of a process that does not get
-/// on, and no table has it until it does.
+/// How long the stack that had a port when a connection began still counts: its SYN may be in the ring of a process that gets no
+/// processor, and is in no table until the process runs.
 const SETTLES: Duration = Duration::from_secs(3);
 
-/// Says to the kernel which packets are whose.
+/// Tells the kernel which packets are whose.
 pub(crate) struct Steering {
     owned: Owned,
-    /// Addresses of the devices, with the number of theirs.
+    /// Addresses of the devices, each with the number of its device.
     addresses: HashMap<IpAddr, u32>,
-    /// Those of them that several devices have.
+    /// Those addresses that several devices have.
     several: HashSet<IpAddr>,
     kernel: SockDiag,
     members: HashMap<SocketAddr, Vec<Engine>>,
@@ -51,12 +50,12 @@ pub(crate) struct Steering {
     kept: HashMap<Ends, Instant>,
     /// Connections that are entered as an engine's.
     pinned: Pins,
-    /// Whose tables are looked at for what is over.
+    /// How far the tables were searched for connections that are over.
     tidied: Tidied,
-    /// How far tables are read that are read in parts, of the living and of the dead.
+    /// How far the tables that are read in parts were read: of living engines, and of dead ones.
     read: HashMap<Engine, usize>,
     bequeathed: HashMap<Engine, usize>,
-    /// Who has had a place, and has left it to others of his user's.
+    /// Engines that have left a place to others of the same user, each with that user.
     left: HashMap<SocketAddr, HashMap<Engine, Option<u32>>>,
     /// Places whose members have changed a short while ago.
     settling: Vec<Settling>,
@@ -65,9 +64,9 @@ pub(crate) struct Steering {
 /// Places whose members have changed.
 struct Settling {
     places: Vec<SocketAddr>,
-    /// Those of them that were the kernel's alone before.
+    /// Those of them that were only the kernel's before.
     new: Vec<SocketAddr>,
-    /// Until then that was a short while ago.
+    /// When they have settled.
     until: Instant,
 }
 
@@ -78,9 +77,9 @@ impl Settling {
 }
 
 impl Steering {
-    /// Attaches the filters to the devices. Nothing is a stack's yet.
+    /// Attaches the filters to the devices. No packet is a stack's yet.
     pub(crate) fn attach(devices: &[Device]) -> Result<Self, Error> {
-        // The stack asks the kernel for its neighbours.
+        // The stack asks the kernel for its neighbour entries.
         let mut owned = Owned::load(owned::Settings { ethernet: true, neighbours: false })?;
         let (mut addresses, mut several) = (HashMap::new(), HashSet::new());
         for device in devices {
@@ -116,12 +115,12 @@ impl Steering {
         Ok(steering)
     }
 
-    /// Where the device is by now that has what keeps the kernel from a stack's packets.
+    /// Returns where a device with a filter is now.
     pub(crate) fn presence(&self, device: i32) -> Presence {
         self.owned.presence(device)
     }
 
-    /// A device is gone with all that came by it: who had a place there has it no more.
+    /// Ends all memberships at the addresses of a device that is gone.
     pub(crate) fn lose_device(&mut self, device: i32, all: &[&Session]) {
         self.owned.detach(device);
         let is_of_it = |place: &&SocketAddr| {
@@ -131,54 +130,54 @@ impl Steering {
         let places: Vec<_> = self.members.keys().filter(is_of_it).copied().collect();
         for place in places {
             for engine in self.members.get(&place).cloned().unwrap_or_default() {
-                // What fails here, the kernel has no memory for, say: the rest is done all the same.
+                // If this fails, for want of memory in the kernel, say, the rest is done all the same.
                 let _ = self.leave(engine, &[place], all);
             }
         }
     }
 
-    /// It is there again.
+    /// Attaches the filter to a device that has come back.
     pub(crate) fn find_device(&mut self, device: i32) -> Result<(), owned::Error> {
         self.owned.attach(device)
     }
 
-    /// The filters, for what is no matter of ports and connections.
+    /// Returns the filters, for matters other than ports and connections.
     pub(crate) fn owned(&self) -> &Owned {
         &self.owned
     }
 
-    /// What loads the filters of engines' packet sockets.
+    /// Returns the loader of the filters for engines' packet sockets.
     pub(crate) fn programs(&self) -> Programs {
         self.owned.programs()
     }
 
-    /// As long as this thread lives, or has this ([`Owned::answer_for`]).
+    /// Keeps the filters in force while this thread lives and the result is held ([`Owned::answer_for`]).
     pub(crate) fn answer_for(&self) -> io::Result<Answering> {
         self.owned.answer_for()
     }
 
-    /// What hands over what comes by a device's queues.
+    /// Returns the program that redirects what arrives on a device's queues.
     pub(crate) fn by_queue(&self, queues: Queues) -> Result<RedirectByQueue, owned::Error> {
         self.owned.redirect_by_queue(queues)
     }
 
-    /// Addresses of the devices, each with the number of its device.
+    /// Returns the addresses of the devices, each with the number of its device.
     pub(crate) fn addresses(&self) -> Vec<(IpAddr, u32)> {
         self.addresses.iter().map(|(address, device)| (*address, *device)).collect()
     }
 
-    /// Number of the device that has this address.
+    /// Returns the number of the device that has this address.
     pub(crate) fn device_of(&self, address: IpAddr) -> Option<u32> {
         self.addresses.get(&address).copied()
     }
 
-    /// Whence that has to come which comes to an address: by another device than its own it is the kernel's.
+    /// Returns the device that packets to an address must arrive by; those that arrive by another are the kernel's.
     fn whence(&self, address: IpAddr) -> Whence {
         let device = self.device_of(address).filter(|_| !self.several.contains(&address));
         device.map_or(Whence::Outside, Whence::Device)
     }
 
-    /// The places that an address and a port mean; of an unspecified address, on all of the devices.
+    /// Returns the places that an address and a port stand for; an unspecified address stands for those of all devices.
     pub(crate) fn places(&self, local: SocketAddr, both_versions: bool) -> Vec<SocketAddr> {
         let meant = |ip: &IpAddr| {
             if !local.ip().is_unspecified() {
@@ -190,27 +189,27 @@ impl Steering {
         addresses.map(|ip| SocketAddr::new(*ip, local.port())).collect()
     }
 
-    /// The kernel's numbers of the sockets that listen at a port.
+    /// Returns the kernel's numbers of the sockets that listen at a port.
     pub(crate) fn listening_at(&mut self, port: u16) -> io::Result<Vec<u64>> {
         self.kernel.listening_at(port)
     }
 
-    /// The same of all ports.
+    /// Returns the same for all ports.
     pub(crate) fn all_listening(&mut self) -> io::Result<Vec<u64>> {
         self.kernel.all_listening()
     }
 
-    /// An engine has these places, all of one port, from now on.
+    /// Makes an engine a member of these places, all of one port.
     pub(crate) fn join(
         &mut self,
         engine: Engine,
         places: &[SocketAddr],
         others: &[&Session],
     ) -> Result<(), String> {
-        // What there is stays whose it is. Once more afterwards for what comes in between. Where there are members the
-        // kernel has got nothing since they came but what was given to it, or comes by another device and is its own whoever
-        // they are. It is not asked: it goes through all that it has, which takes as long as it takes to be asked for by
-        // everybody else who waits.
+        // Existing connections keep their owners; twice, for those that begin in between. If there are members already, the
+        // kernel has got nothing since they came but what it was given, or what arrives by another device and is its own whoever
+        // they are. So it is not asked: it goes through all its connections for that, and everybody who waits for the guardian
+        // would wait for it.
         let is_new = |place: &&SocketAddr| !self.members.contains_key(place);
         let new: Vec<_> = places.iter().filter(is_new).copied().collect();
         self.keep_kernels(&new)?;
@@ -236,7 +235,7 @@ impl Steering {
         self.pin(places, others)
     }
 
-    /// An engine has these places no more; `all` are those whose connections there stay theirs.
+    /// Ends an engine's membership in these places; `all` are the sessions whose connections there stay theirs.
     pub(crate) fn leave(
         &mut self,
         engine: Engine,
@@ -248,7 +247,7 @@ impl Steering {
         self.pin(places, all)?;
         for place in places {
             self.announce(place)?;
-            // What is left there does no harm: the number of an engine does not come again.
+            // An entry that is left behind does no harm: engine numbers are never reused.
             let _ = if lives {
                 self.owned.leave_to_user(Protocol::Tcp, *place, engine)
             } else {
@@ -257,7 +256,7 @@ impl Steering {
             let whence = self.whence(place.ip());
             let members = self.members.entry(*place).or_default();
             members.retain(|member| *member != engine);
-            // The last one ends what it has begun, unless it is dead.
+            // The last member finishes what it has begun, unless it is dead.
             let is_over = members.is_empty() && !lives;
             let sharing = if is_over { Sharing::Alone } else { Sharing::Changed };
             let told = self.owned.share(Protocol::Tcp, *place, whence, members, sharing);
@@ -274,8 +273,8 @@ impl Steering {
         self.pin(places, all)
     }
 
-    /// The members of a place are about to change. From now on all that look at a SYN find what the first has found; who had
-    /// begun before is done by the time they have changed.
+    /// Announces that the members of a place are about to change. From now on every filter that looks at a SYN takes over the
+    /// first one's finding; a look that began earlier is done by the time the members have changed.
     fn announce(&self, place: &SocketAddr) -> Result<(), String> {
         let members = self.members.get(place).map_or(&[][..], Vec::as_slice);
         if members.is_empty() {
@@ -284,21 +283,21 @@ impl Steering {
         self.share(place, members, Sharing::Changed)
     }
 
-    /// Says whose a place is, whose members were changed before.
+    /// Tells the filters how the current members of a place share it.
     fn share(&self, place: &SocketAddr, members: &[Engine], now: Sharing) -> Result<(), String> {
         let whence = self.whence(place.ip());
         let told = self.owned.share(Protocol::Tcp, *place, whence, members, now);
         told.map_err(|error| error.to_string())
     }
 
-    /// Whether members have changed a short while ago: [`Steering::settle`] soon.
+    /// Tells whether members have changed a short while ago, so that [`Steering::settle`] is due soon.
     pub(crate) fn is_settling(&self) -> bool {
         !self.settling.is_empty()
     }
 
-    /// A SYN that had come to a member before the members changed, and was looked at after that, is in no table
-    /// at either of the two looks. The filters know for a while whose it is, which is then entered for good; so is what
-    /// became of a SYN that the kernel had got.
+    /// Makes entries for connections that neither look at the tables could find: their SYN had reached a member before the
+    /// members changed, and was processed only after both looks. The filters still know whose such a SYN is. The same goes for
+    /// SYNs that the kernel had got.
     pub(crate) fn settle(&mut self, all: &[&Session], slots: &mut usize) {
         let now = Instant::now();
         let (over, others): (Vec<Settling>, _) =
@@ -307,20 +306,20 @@ impl Steering {
         for one in over {
             let port = one.places.first().map_or(0, SocketAddr::port);
             if *slots == 0 || !self.prepare(port, all, slots) {
-                // It is settled when all is entered.
+                // It is settled once everything is entered.
                 self.settling.push(one);
                 continue;
             }
             let settled = self.pin(&one.places, all);
             let settled = settled.and_then(|()| self.keep_kernels(&one.new));
             if settled.and_then(|()| self.settled(&one.places)).is_err() {
-                // What cannot be entered now can be the next time.
+                // What cannot be entered now may be next time.
                 self.settling.push(one);
             }
         }
     }
 
-    /// The members of these places are the same for a while, unless they have changed anew.
+    /// Tells the filters that the members of these places have settled, unless they have changed again.
     fn settled(&mut self, places: &[SocketAddr]) -> Result<(), String> {
         let changed =
             |place: &&SocketAddr| self.settling.iter().any(|one| one.places.contains(place));
@@ -332,7 +331,7 @@ impl Steering {
         Ok(())
     }
 
-    /// A connection that an engine, of this user's, opens is its from now on.
+    /// Enters a connection that an engine of this user's opens as the engine's.
     pub(crate) fn open(
         &mut self,
         engine: Engine,
@@ -360,18 +359,18 @@ impl Steering {
         Ok(())
     }
 
-    /// Nothing is said of this connection any more.
+    /// Removes the entry of a connection.
     pub(crate) fn forget(&mut self, ends: Ends) -> Result<(), String> {
-        // Not before: what cannot be taken out is found the next time.
+        // This comes first: an entry that cannot be removed must be found again.
         self.owned.disown(ours(ends)).map_err(|error| error.to_string())?;
         self.kept.remove(&ends);
         self.pinned.remove(&ends);
         Ok(())
     }
 
-    /// The same of several, which have been entered.
+    /// Removes the entries of several connections.
     fn forget_all(&mut self, all: &[Ends]) {
-        // Not before: what cannot be taken out is found the next time.
+        // This comes first: an entry that cannot be removed must be found again.
         if self.owned.disown_all(all).is_err() {
             return;
         }
@@ -381,7 +380,7 @@ impl Steering {
         });
     }
 
-    /// Nothing is said of what an engine had any more.
+    /// Removes all entries of an engine.
     pub(crate) fn forget_all_of(&mut self, engine: Engine) {
         let all = self.pinned.all().filter(|(_, pin)| pin.engine == engine);
         let all: Vec<Ends> = all.map(|(ends, _)| ends).collect();
@@ -390,13 +389,13 @@ impl Steering {
         self.read.remove(&engine);
     }
 
-    /// This connection is the kernel's from now on: an engine has it no more.
+    /// Enters a connection as the kernel's: the engine no longer has it.
     pub(crate) fn give_back(&mut self, ends: Ends) -> Result<(), String> {
         self.give_all_back(&[ends])
     }
 
-    /// An engine is dead that had these: they are the kernel's. Of very many the first, as the kernel is asked for each whether
-    /// it is over; what the others' peers say comes to whom their port is, who does not know them, either.
+    /// Enters a dead engine's connections as the kernel's. Of very many only the first, as the kernel is asked about each whether
+    /// it is over; what the peers of the rest send goes to the port's next owner, which does not know them either.
     pub(crate) fn leave_to_the_kernel(&mut self, all: &[Ends]) -> Result<(), String> {
         let room = LEFT_TO_THE_KERNEL.saturating_sub(self.kept.len());
         self.give_all_back(&all[..all.len().min(room)])
@@ -414,24 +413,24 @@ impl Steering {
         Ok(())
     }
 
-    /// Ports at which somebody has a socket of the kernel's that listens; none, if the kernel does not tell.
+    /// Returns the ports that a kernel socket listens on; none if the kernel does not tell.
     pub(crate) fn listening(&mut self) -> Vec<u16> {
         self.kernel.listening().unwrap_or_default()
     }
 
-    /// Whether entries have to be looked at again.
+    /// Tells whether there are entries to be checked again.
     pub(crate) fn is_untidy(&self) -> bool {
         !self.kept.is_empty() || !self.pinned.is_empty()
     }
 
-    /// Takes out entries of connections that are over.
+    /// Removes the entries of connections that are over.
     pub(crate) fn tidy(&mut self, sessions: &[&Session]) -> io::Result<()> {
         let (mut over, now) = (Vec::new(), Instant::now());
         let due = self.kept.iter_mut().filter(|(_, since)| now - **since >= STAYS);
         for (ends, since) in due.take(ASKED_IN_A_ROUND) {
-            // One by one: to list them the kernel goes through all that it has, for each port anew.
+            // One by one: to list them, the kernel would go through all its connections, once for each port.
             if lives(&mut self.kernel, *ends)? {
-                // The others come first.
+                // So others come first next time.
                 *since = now;
             } else {
                 over.push(*ends);
@@ -442,8 +441,8 @@ impl Steering {
         Ok(())
     }
 
-    /// The kernel's connections at these places, all of one port, stay the kernel's. Those in TIME-WAIT do not: who comes
-    /// again from there begins a new one. Where a busy server was on kernel sockets a minute ago that is each of its
+    /// Enters the kernel's connections at these places, all of one port, as the kernel's. Not those in TIME-WAIT: a peer that
+    /// comes from there again begins a new one. Where a busy server was on kernel sockets a minute ago, that is each of its
     /// clients' ports, and all of them would be the kernel's for as long as they are busy.
     fn keep_kernels(&mut self, places: &[SocketAddr]) -> Result<(), String> {
         let Some(port) = places.first().map(SocketAddr::port) else { return Ok(()) };
@@ -457,21 +456,21 @@ impl Steering {
     }
 }
 
-/// Whether the kernel is told so for this device, or for all: that what is from the host's own addresses may come by it, for one.
+/// Tells whether a setting is on for this device or for all: e.g. that packets from the host's own addresses may arrive by it.
 fn is_set(device: &str, name: &str) -> bool {
     let path = format!("/proc/sys/net/ipv4/conf/{device}/{name}");
     fs::read_to_string(path).is_ok_and(|value| value.trim() != "0")
 }
 
-/// Whether the kernel has a connection with these ends, one in TIME-WAIT included.
+/// Tells whether the kernel has a connection with these ends, one in TIME-WAIT included.
 fn has(kernel: &mut SockDiag, ends: Ends) -> io::Result<bool> {
     let known = kernel.ends(&Name::of(ends.0, ends.1))?;
-    // It may be a listener of that port.
+    // What it has may be a listener on that port.
     Ok(known.is_some_and(|(_, remote)| plain(remote) == ends.1))
 }
 
-/// Whether the kernel has one that is not in TIME-WAIT: what comes for that is the end of it once more, or another's
-/// beginning.
+/// Tells whether the kernel has a connection with these ends that is not in TIME-WAIT. For one that is, what arrives is either
+/// its end once more, or the beginning of another connection.
 fn lives(kernel: &mut SockDiag, ends: Ends) -> io::Result<bool> {
     let known = kernel.living(&Name::of(ends.0, ends.1))?;
     Ok(known.is_some_and(|(_, remote)| plain(remote) == ends.1))
@@ -481,7 +480,7 @@ fn ours((local, remote): Ends) -> Ours {
     Ours::Connection(Protocol::Tcp, local, remote)
 }
 
-/// An end with nothing but address and port, and addresses of IPv4 as such.
+/// Reduces an end to its address and port, with an IPv4-mapped address as IPv4.
 pub(crate) fn plain(end: SocketAddr) -> SocketAddr {
     SocketAddr::new(end.ip().to_canonical(), end.port())
 }

@@ -1,41 +1,41 @@
-//! Processes that take turns at accepting, or are busy with others most of the time, are served better by the kernel's one queue
-//! than by a queue of the stack's each, which they leave to one another again and again. It is theirs then. So it is with programs
-//! that say so of themselves, as their threads wait one for each connection.
+//! Ports that are given up to the kernel. Processes that take turns at accepting, or are mostly busy with other things, are
+//! better served by the kernel's single queue than by a queue each on the stack, whose connections they leave to one another
+//! again and again. The same goes for programs that say so themselves, as each of their threads waits for one connection.
 //!
-//! Who is under way to their stacks is passed among them until each is where somebody accepts, so nobody may be deaf to that
-//! before it is over. Then they are told, and accept as without the stack.
+//! Connections that are on their way to their stacks are passed around until each reaches a process that accepts, so none of
+//! these may stop listening before that is over. Then they are told, and accept as they would without the stack.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// So often within [`PERIOD`] a place is left to others by those who sleep, before it is the kernel's.
+/// How often within [`PERIOD`] sleeping processes must leave a place to others before it becomes the kernel's.
 const LEAVES: u32 = 4;
 const PERIOD: Duration = Duration::from_secs(10);
-/// So long a place has to have been the kernel's, and nobody passed on there: a handshake takes a second and a half at the most,
-/// and who is neglected is passed on within a second.
+/// How long a place must have been the kernel's with no connection passed on there: a handshake takes a second and a half at
+/// most, and a neglected connection is passed on within a second.
 const SETTLES: Duration = Duration::from_secs(2);
 
-/// What is left, and how often.
+/// Places that are left to others, and how often; and those that were given up.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     leaves: HashMap<SocketAddr, (Instant, u32)>,
     given_up: HashMap<SocketAddr, GivenUp>,
 }
 
-/// The kernel has it for good.
+/// A place that the kernel has for good.
 #[derive(Debug)]
 struct GivenUp {
-    /// Since when, or since somebody was passed on there.
+    /// When it was given up, or a connection was last passed on there.
     since: Instant,
-    /// Whether nobody comes to a stack any more.
+    /// Whether new connections have ceased to come to a stack.
     settles: bool,
-    /// Whether nobody is under way any more.
+    /// Whether none is on its way to a stack any more.
     is_settled: bool,
 }
 
 impl Turns {
-    /// A process is about to leave a place to others. Whether that is once too often.
+    /// Counts that a process is about to leave a place to others. True if it has happened too often.
     pub(crate) fn note(&mut self, place: SocketAddr) -> bool {
         self.note_at(place, Instant::now())
     }
@@ -49,7 +49,7 @@ impl Turns {
         *count >= LEAVES && self.give_up_at(place, now)
     }
 
-    /// The kernel has it for good from now on. Whether that is new.
+    /// Gives a place to the kernel for good. True if that is new.
     pub(crate) fn give_up(&mut self, place: SocketAddr) -> bool {
         self.give_up_at(place, Instant::now())
     }
@@ -60,37 +60,37 @@ impl Turns {
         is_new
     }
 
-    /// Whether the kernel has it for good.
+    /// Tells whether the kernel has a place for good.
     pub(crate) fn has_given_up(&self, place: &SocketAddr) -> bool {
         self.given_up.contains_key(place)
     }
 
-    /// The same, and nobody is under way to a stack there.
+    /// Tells whether, besides, no connection is on its way to a stack there.
     pub(crate) fn has_settled(&self, place: &SocketAddr) -> bool {
         self.given_up.get(place).is_some_and(|it| it.is_settled)
     }
 
-    /// Some still come to a stack there, who has to go on listening.
+    /// Records that connections still come to a stack there, which must keep listening.
     pub(crate) fn never_settles(&mut self, place: &SocketAddr) {
         if let Some(given_up) = self.given_up.get_mut(place) {
             given_up.settles = false;
         }
     }
 
-    /// Somebody is passed on there.
+    /// Records that a connection is passed on there.
     pub(crate) fn passes(&mut self, place: &SocketAddr) {
         if let Some(given_up) = self.given_up.get_mut(place) {
             given_up.since = Instant::now();
         }
     }
 
-    /// When the next may have settled.
+    /// Returns how long until the next place may have settled.
     pub(crate) fn settles_after(&self) -> Option<Duration> {
         let waits = self.given_up.values().filter(|it| it.settles && !it.is_settled);
         waits.map(|it| SETTLES.saturating_sub(it.since.elapsed())).min()
     }
 
-    /// Whether some have settled by now.
+    /// Settles the places that are due; tells whether there were any.
     pub(crate) fn settle(&mut self) -> bool {
         self.settle_at(Instant::now())
     }
@@ -101,7 +101,7 @@ impl Turns {
         due.map(|it| it.is_settled = true).count() > 0
     }
 
-    /// Other programs begin anew.
+    /// Forgets all places but these: later programs start anew.
     pub(crate) fn keep_only(&mut self, held: &HashSet<SocketAddr>) {
         self.leaves.retain(|place, _| held.contains(place));
         self.given_up.retain(|place, _| held.contains(place));
@@ -116,7 +116,7 @@ mod tests {
     fn a_place_that_is_left_again_and_again_is_given_up_as_long_as_somebody_has_it() {
         let (place, other) = ("10.0.0.1:80".parse().unwrap(), "10.0.0.1:81".parse().unwrap());
         let (mut turns, begun) = (Turns::default(), Instant::now());
-        // Now and then is no harm.
+        // Now and then does no harm.
         for at in 0..100 {
             assert!(!turns.note_at(other, begun + PERIOD / 2 * at), "{at}");
         }

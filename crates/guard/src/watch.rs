@@ -1,13 +1,12 @@
-//! Whether anybody is left who could still want something.
+//! Watches for processes that may still need the guardian.
 //!
-//! A program may begin, fork a daemon and end before that has said a word. So when the first process is gone and
-//! nobody is connected, it is looked which processes have the place in their environment, as it was when they
-//! were executed. One that has written over that (for its title in ps) is not found: it has until
-//! [`LINGERS`] to connect.
+//! A program may start, fork a daemon and end before the daemon has said a word. So when the first process is gone and
+//! no process is connected, processes are looked for that have the place in their environment, as it was when they
+//! were executed. One that has overwritten that (for its title in ps) is not found: it has [`LINGERS`] to connect.
 //!
-//! Who reads a process's environment waits while that process maps a file from a disk that does not answer, say
-//! (proc_pid_environ(5) is read under the lock of its memory map). So a thread looks, only at those who could
-//! connect at all, and whom it has looked at for [`PATIENCE`] is not waited for.
+//! Reading a process's environment may block for as long as the process maps a file from a disk that does not answer, say
+//! (proc_pid_environ(5) is read under the lock of its memory map). So a thread does it, only for processes that could
+//! connect at all, and one that takes longer than [`PATIENCE`] is not waited for.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,24 +18,23 @@ use std::time::{Duration, Instant};
 
 use crate::work::{Bell, Work};
 
-/// How long the guardian waits for somebody whom it cannot see.
+/// How long the guardian waits for processes that it cannot see.
 pub(crate) const LINGERS: Duration = Duration::from_secs(2);
 
-/// When what others may want is let go of.
+/// After how long alone the guardian releases what others may want.
 const ALONE: Duration = Duration::from_millis(200);
 
-/// As often nobody must be found, one time after another: a process has no environment to be seen while it
-/// executes another program.
+/// How many searches in a row must find nobody: a process has no environment to be seen while it executes another program.
 const IN_VAIN: u32 = 2;
 
 /// How long a search may look at one process.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Since when nobody is there.
+/// Since when no process is there, and what searches have found.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     alone_since: Option<Instant>,
-    /// How often nobody was found since then.
+    /// How many searches have found nobody since then.
     in_vain: u32,
     search: Option<Search>,
     /// Processes that could not be looked at.
@@ -47,14 +45,14 @@ pub(crate) struct Watch {
 #[derive(Debug)]
 struct Search {
     work: Work<bool>,
-    /// Whom it looks at.
+    /// The process that it is looking at.
     looks_at: Arc<AtomicU32>,
-    /// The same as it was seen last, and since when.
+    /// The process last seen here, and since when.
     seen: (u32, Instant),
 }
 
 impl Search {
-    /// Whom it has looked at for too long, if so.
+    /// Returns the process that it has been looking at for too long, if there is one.
     fn is_held_up_by(&mut self) -> Option<u32> {
         let at = self.looks_at.load(Relaxed);
         if at != self.seen.0 {
@@ -65,18 +63,18 @@ impl Search {
 }
 
 impl Watch {
-    /// Somebody is there.
+    /// Starts over, as a process is there.
     pub(crate) fn see(&mut self) {
         *self = Self::default();
     }
 
-    /// Whether nobody has been there for longer than a program takes to leave a daemon behind, mostly.
+    /// Tells whether no process has been there for longer than a program usually takes to leave a daemon behind.
     pub(crate) fn is_alone(&self) -> bool {
         self.alone_since.is_some_and(|since| since.elapsed() >= ALONE)
     }
 
-    /// Nobody is connected, and the first process is gone: whether nobody will come any more. The bell is rung when it
-    /// is to be asked again.
+    /// Tells whether no process will come any more, given that none is connected and the first one is gone. The bell is rung when
+    /// this is to be asked again.
     pub(crate) fn is_over(&mut self, token: &str, bell: &Bell) -> bool {
         let (token, passed_over) = (token.to_owned(), self.passed_over.clone());
         self.is_over_unless(bell, move |looks_at| is_known(&token, &passed_over, looks_at))
@@ -97,7 +95,7 @@ impl Watch {
             let seen = (0, Instant::now());
             match Work::begin("survivors", bell, move || is_known(&theirs)) {
                 Ok(work) => self.search = Some(Search { work, looks_at, seen }),
-                // Without a thread there is nobody to be found.
+                // Without a thread, nobody can be found.
                 Err(_) => self.in_vain += 1,
             }
             return self.in_vain >= IN_VAIN;
@@ -108,7 +106,7 @@ impl Watch {
             return false;
         }
         if !search.work.is_over() {
-            // Those behind him were not looked at.
+            // The processes after it were not looked at.
             self.passed_over.extend(held_up_by);
             return false;
         }
@@ -117,8 +115,8 @@ impl Watch {
     }
 }
 
-/// Whether another process of this network namespace has the token in its environment, but for some. From another
-/// namespace nobody can connect, as the guardian's name is an abstract one (unix(7)). The newest come first, as they are
+/// Tells whether another process of this network namespace, except for some, has the token in its environment. None can connect
+/// from another namespace, as the guardian's name is an abstract one (unix(7)). The newest come first, as they are
 /// the likeliest.
 fn is_known(token: &str, passed_over: &BTreeSet<u32>, looks_at: &AtomicU32) -> bool {
     let network = |file: &str| fs::metadata(file).ok().map(|found| (found.dev(), found.ino()));
@@ -171,7 +169,7 @@ mod tests {
         assert!(seen && is_passed_over);
     }
 
-    /// One that has been alone for long enough, and asks as a guardian's loop does until it knows more.
+    /// Asks as a guardian's loop does, until a search is over.
     fn asked(watch: &mut Watch, bell: &Bell, is_known: fn(&AtomicU32) -> bool) -> bool {
         loop {
             let is_over = watch.is_over_unless(bell, is_known);

@@ -1,4 +1,4 @@
-//! What takes the kernel long, so that a thread asks for it; a bell tells the guardian's loop when it is done.
+//! Slow system calls that are left to a thread; a bell tells the guardian's loop when they are done.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,7 +7,7 @@ use std::{mem, thread};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Rung whenever something is done.
+/// An eventfd that is rung whenever some work is done.
 #[derive(Debug, Clone)]
 pub(crate) struct Bell(Arc<OwnedFd>);
 
@@ -17,11 +17,11 @@ impl Bell {
     }
 
     fn ring(&self) {
-        // It is never full: nobody rings so often.
+        // It never overflows: nobody rings that often.
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
     }
 
-    /// It has been heard.
+    /// Clears the bell, as it was heard.
     pub(crate) fn silence(&self) {
         let _ = rustix::io::read(&*self.0, &mut [0; 8]);
     }
@@ -33,19 +33,19 @@ impl AsFd for Bell {
     }
 }
 
-/// Something that a thread does.
+/// Work that a thread does, and its result.
 #[derive(Debug)]
 pub(crate) struct Work<T>(Arc<Mutex<State<T>>>);
 
 #[derive(Debug)]
 enum State<T> {
     UnderWay,
-    /// Nothing if the thread has panicked.
+    /// None if the thread has panicked.
     Over(Option<T>),
 }
 
 impl<T: Send + 'static> Work<T> {
-    /// Begins it.
+    /// Begins the work on a thread of its own.
     pub(crate) fn begin(
         name: &str,
         bell: &Bell,
@@ -61,12 +61,12 @@ impl<T: Send + 'static> Work<T> {
         Ok(Self(state))
     }
 
-    /// Whether it is over.
+    /// Tells whether the work is over.
     pub(crate) fn is_over(&self) -> bool {
         matches!(*lock(&self.0), State::Over(_))
     }
 
-    /// What has come of it, if it is over.
+    /// Returns the result of the work, if it is over.
     pub(crate) fn done(self) -> Option<T> {
         match mem::replace(&mut *lock(&self.0), State::UnderWay) {
             State::Over(done) => done,
@@ -75,7 +75,7 @@ impl<T: Send + 'static> Work<T> {
     }
 }
 
-/// Rings at the end of the thread, be it by a panic.
+/// Rings when the thread ends, even by a panic.
 struct Ends<T> {
     state: Arc<Mutex<State<T>>>,
     bell: Bell,

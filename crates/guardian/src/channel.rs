@@ -1,4 +1,4 @@
-//! Datagrams over a Unix socket, with descriptors.
+//! Messages over a Unix socket, one per datagram, with descriptors.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -11,27 +11,27 @@ use rustix::net::{
 };
 use serde::Serialize;
 
-/// Longest message, in octets: some hundred devices.
+/// Longest message, in octets: room for some hundred devices.
 const MESSAGE_BYTES: usize = 64 * 1024;
 
-/// As many descriptors come with one message at the most (SCM_MAX_FD, include/net/scm.h). What there is no room for the kernel
-/// closes, before recvmsg(2) returns.
+/// Most descriptors that can come with one message (SCM_MAX_FD, include/net/scm.h). The kernel closes those that find no room,
+/// before recvmsg(2) returns.
 const MOST_PASSED: usize = 253;
 
-/// What has come.
+/// A received message, with its descriptors.
 #[derive(Debug)]
 pub struct Datagram {
-    /// The message; none if the other side has ended.
+    /// The message; empty if the other side has closed the connection.
     pub bytes: Vec<u8>,
-    /// What came with it, if something did.
+    /// The first descriptor that came with it, if any did.
     pub descriptor: Option<OwnedFd>,
-    /// What came beside that. Nobody asks for more than one.
+    /// Any further descriptors. No message calls for more than one.
     pub surplus: Vec<OwnedFd>,
-    /// Whether there was more of the message than is taken.
+    /// Whether the message was longer than what was received of it.
     pub is_cut: bool,
 }
 
-/// Sends a message, and a descriptor if there is one.
+/// Sends a message, with a descriptor if there is one.
 ///
 /// # Errors
 ///
@@ -59,7 +59,7 @@ pub fn send(
     }
 }
 
-/// Takes the next message. Of several descriptors only the first is kept.
+/// Receives the next message. Of several descriptors only the first is kept.
 ///
 /// # Errors
 ///
@@ -69,8 +69,7 @@ pub fn receive(socket: BorrowedFd<'_>, flags: RecvFlags) -> io::Result<Datagram>
     if came.is_cut { Err(io::ErrorKind::InvalidData.into()) } else { Ok(came) }
 }
 
-/// The same for who decides himself what becomes of descriptors that nobody has asked for: to close one may take as long as
-/// its sender wants.
+/// The same, for callers that dispose of surplus descriptors themselves: closing one may take as long as its sender wants.
 ///
 /// # Errors
 ///
@@ -92,7 +91,7 @@ pub fn receive_all(socket: BorrowedFd<'_>, flags: RecvFlags) -> io::Result<Datag
     Ok(Datagram { bytes, descriptor, surplus, is_cut })
 }
 
-/// What the next message says, which stays there with all that came with it; nothing if the other side has ended.
+/// Returns the next message without removing it or its descriptors; empty if the other side has closed the connection.
 ///
 /// # Errors
 ///
@@ -104,10 +103,10 @@ pub fn glance(socket: BorrowedFd<'_>, flags: RecvFlags) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Room for the next message.
+/// Returns a buffer for the next message.
 fn room(socket: BorrowedFd<'_>, flags: RecvFlags) -> io::Result<Vec<u8>> {
-    // Mostly there is nothing, and somebody looks a thousand times a second; and what comes is short. No need for so much
-    // memory then.
+    // Mostly there is no message, and callers look a thousand times a second; and messages are short. That takes no buffer of the
+    // largest size.
     let (_, long) = recv(socket, &mut [0_u8; 1], flags | RecvFlags::PEEK | RecvFlags::TRUNC)?;
     Ok(vec![0; long.clamp(1, MESSAGE_BYTES)])
 }

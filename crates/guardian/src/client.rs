@@ -1,4 +1,4 @@
-//! The program's half.
+//! The client, for programs and instances.
 
 mod listening;
 mod ports;
@@ -25,15 +25,15 @@ use self::ports::Asked;
 use crate::channel::{self, Datagram};
 use crate::{Answer, Device, Ends, Error, Octets, Place, Question, Reply, Request, Table, VERSION};
 
-/// How long the guardian is waited for.
+/// How long an answer is waited for.
 pub const PATIENCE: Duration = Duration::from_secs(2);
-/// How many times as long it is waited for where nobody else could go on with what it was asked for.
+/// How many times as long it is waited for where a connection would be lost otherwise.
 pub const INSISTENCE: u32 = 5;
-/// Who may wait to be told what the stack does. More hear nothing.
+/// How many askers may wait for a report on the stack. Any more are dropped.
 const ASKERS: usize = 16;
 
-/// A connection to the guardian. It is this process's alone: after a fork the child makes one of its own, if it
-/// wants one, and drops this.
+/// A connection to the guardian. It belongs to this process alone: after a fork the child drops it, and makes one of its
+/// own if it wants one.
 #[derive(Debug)]
 pub struct Client {
     socket: OwnedFd,
@@ -51,19 +51,19 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error`] says which.
+    /// [`Error`] says what failed.
     pub fn connect(place: &str) -> Result<Self, Error> {
         let place: Place = place.parse()?;
         let token = place.token().to_owned();
         Self::introduce(&place, Request::Hello { version: VERSION, token })
     }
 
-    /// The same for an instance: a process with a stack that programs attach to. `token` is that of this instance,
-    /// which the guardian has made for it.
+    /// The same for an instance, a process with a stack that programs attach to. `token` is the one that the guardian has
+    /// made for this instance.
     ///
     /// # Errors
     ///
-    /// [`Error`] says which.
+    /// [`Error`] says what failed.
     pub fn serve(place: &str, token: &str) -> Result<Self, Error> {
         let token = token.to_owned();
         Self::introduce(&place.parse()?, Request::Serve { version: VERSION, token })
@@ -81,19 +81,19 @@ impl Client {
         Ok(Self { socket, devices, attaches, has_queues: queues, table, unasked, last: 0 })
     }
 
-    /// Whether this program's stack is to be an instance's ([`Client::attach`]), and it may have none of its own.
+    /// Tells whether this program's stack is to be an instance's ([`Client::attach`]); then it may have none of its own.
     #[must_use]
     pub fn attaches(&self) -> bool {
         self.attaches
     }
 
-    /// Attaches this program to an instance: that of this number, or the one with the fewest programs. Gives its
-    /// number, and one end of a pair of sockets (SOCK_SEQPACKET) whose other end it has. Again only when the
-    /// instance is gone, and with it all that the program had there; after [`Error::Slow`] by a new connection.
+    /// Attaches this program to an instance: the one with this number, or the one with the fewest programs. Returns the
+    /// instance's number, and one end of a socket pair (SOCK_SEQPACKET) whose other end the instance has. Call it again only when
+    /// the instance is gone, and with it all that the program had there; after [`Error::Slow`], on a new connection.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] if there is none, or another.
+    /// [`Error::Refused`] if there is no such instance, or another error.
     pub fn attach(&mut self, wanted: Option<u32>) -> Result<(u32, OwnedFd), Error> {
         let id = self.say_at_any_rate(Request::Attach { wanted }, None)?;
         match self.hear(id)? {
@@ -102,8 +102,7 @@ impl Client {
         }
     }
 
-    /// Of an instance: a program that is attached to it may give this connection to the kernel
-    /// ([`Client::take_over`]).
+    /// From an instance: lets an attached program give this connection to the kernel ([`Client::take_over`]).
     ///
     /// # Errors
     ///
@@ -117,14 +116,14 @@ impl Client {
         self.done(Request::Give { program, local, remote }, None)
     }
 
-    /// Of an instance: what the guardian has said of the programs that are attached to it, in the order in which it was
-    /// said. It comes as [`Client::next_passed`] does.
+    /// Returns the next message to an instance about the programs attached to it, in the order in which they were sent.
+    /// Messages arrive as for [`Client::next_passed`].
     pub fn next_word(&mut self) -> Option<Word> {
         self.unasked.words.pop_front()
     }
 
-    /// Whether something that the guardian has said unasked waits to be fetched. It may have come in the middle of an
-    /// answer: the descriptor is not readable for it then, and who sleeps on that is not woken.
+    /// Tells whether an unasked message of the guardian's waits to be fetched. It may have arrived together with an answer:
+    /// then the descriptor is not readable for it, and a thread that sleeps on the descriptor is not woken.
     #[must_use]
     pub fn has_news(&self) -> bool {
         let Unasked {
@@ -146,29 +145,28 @@ impl Client {
         has_come || !(queues.is_empty() && kernels.is_empty())
     }
 
-    /// Whether the guardian is about to end, and waits for this program to leave it: by dropping this, when nothing of its own
+    /// Tells whether the guardian is about to end, and waits for this program to leave: by dropping this, once nothing of its own
     /// is on the stack any more.
     #[must_use]
     pub fn is_to_be_left(&self) -> bool {
         self.unasked.leave
     }
 
-    /// What a stack may use, as it was when the guardian began.
+    /// Returns the devices that a stack may use, as they were when the guardian began.
     #[must_use]
     pub fn devices(&self) -> &[Device] {
         &self.devices
     }
 
-    /// Opens a packet socket on a device, by its number. What it receives is what this process owns, now or
-    /// later.
+    /// Opens a packet socket on a device, by its index. The socket receives what this process owns, now or later.
     ///
     /// # Errors
     ///
-    /// [`Error`] says which.
+    /// [`Error`] says what failed.
     pub fn open(&mut self, device: i32) -> Result<af_packet::Handed, Error> {
         let id = self.say_at_any_rate(Request::Open { device }, None)?;
         let opened = self.hear(id);
-        // Rings take their time, in which others are answered.
+        // Making rings takes time, during which the guardian answers others: it is not held up.
         self.unasked.unanswered = self.unasked.unanswered.filter(|question| *question != id);
         match opened? {
             (Reply::Opened { socket: description }, Some(socket)) => {
@@ -178,33 +176,33 @@ impl Client {
         }
     }
 
-    /// This process has closed all that it has opened so, as nothing is on its stack. It may open it again.
+    /// Reports that this process has closed all devices that it opened, as nothing is on its stack. It may open them again.
     ///
     /// # Errors
     ///
-    /// [`Error`] says which.
+    /// [`Error`] says what failed.
     pub fn has_closed(&mut self) -> Result<(), Error> {
         self.done_or_said(Request::Closed, None)
     }
 
-    /// Whether queues of the devices may come ([`Client::next_queue`]).
+    /// Tells whether queues of the devices may come ([`Client::next_queue`]).
     #[must_use]
     pub fn has_queues(&self) -> bool {
         self.has_queues
     }
 
-    /// A queue of a device that was opened, and that device's number: what comes by the queue and is this process's
-    /// comes to this socket of AF_XDP and no more to the packet socket. They come as [`Client::next_passed`] does.
+    /// Returns the next queue of an opened device, with the device's index: from now on this process's packets on that queue go
+    /// to this AF_XDP socket, and no longer to the packet socket. Queues arrive as for [`Client::next_passed`].
     pub fn next_queue(&mut self) -> Option<(i32, af_xdp::Handed)> {
         self.unasked.queues.pop_front()
     }
 
-    /// The end of a stream where somebody wants to be told what the stack does. They come as those do.
+    /// Returns the next stream on which to report on the stack. Streams arrive as for [`Client::next_passed`].
     pub fn next_asker(&mut self) -> Option<OwnedFd> {
         self.unasked.askers.pop_front().map(high)
     }
 
-    /// From now on this connection is the stack's, which is about to open it: ask before the SYN leaves.
+    /// Claims a connection that the stack is about to open; call it before the SYN leaves.
     /// `bound` is the kernel's socket that is bound to the local end, which reserves the port.
     ///
     /// # Errors
@@ -219,17 +217,17 @@ impl Client {
     ) -> Result<(), Error> {
         let request = Request::OwnConnection { local, remote };
         self.done_or_undone(request.clone(), bound)?;
-        // It is owned once, however often it was asked for.
+        // It is claimed once, however often it was asked for.
         self.unasked.late.retain(|(_, late)| *late != request);
         self.unasked.over.retain(|ends| *ends != (local, remote));
         Ok(())
     }
 
-    /// It is over, TIME-WAIT included.
+    /// Reports that such a connection is over, TIME-WAIT included.
     ///
     /// # Errors
     ///
-    /// [`Error`] says which.
+    /// [`Error`] says what failed.
     pub fn disown_connection(
         &mut self,
         local: SocketAddr,
@@ -238,9 +236,9 @@ impl Client {
         self.done(Request::DisownConnection { local, remote }, None)
     }
 
-    /// Gives a connection that was the stack's to the kernel (`uncork-handover`), whose socket this gives: all is in its queues but
-    /// what was not sent yet. `queues` has what is to be there, if something is. The stack has the connection no more, and it is
-    /// lost with who gives up, so this waits [`INSISTENCE`] times as long as the rest.
+    /// Hands a connection of the stack over to the kernel (`uncork-handover`), and returns its socket: its queues hold everything
+    /// except what was not sent yet. `queues` has their contents, if any. The stack no longer has the connection, and a caller
+    /// that gives up loses it, so this waits [`INSISTENCE`] times as long as other calls.
     ///
     /// # Errors
     ///
@@ -253,7 +251,7 @@ impl Client {
     ) -> Result<OwnedFd, Error> {
         let request = Request::TakeOver { snapshot: snapshot.clone(), inet6 };
         let id = self.say_at_any_rate(request, queues.as_ref().map(|memory| memory.as_fd()))?;
-        // The socket may need its number.
+        // The new socket may need this descriptor number.
         drop(queues);
         let mut heard = self.hear(id);
         for _ in 1..INSISTENCE {
@@ -268,7 +266,7 @@ impl Client {
         }
     }
 
-    /// What cookies of TCP Fast Open are to be made with: the same for all processes of this user.
+    /// Returns the keys of TCP Fast Open cookies: the same for all processes of this user.
     ///
     /// # Errors
     ///
@@ -280,12 +278,12 @@ impl Client {
         }
     }
 
-    /// The last one, for a segment of the peer's that came to the stack in between. The guardian takes it to the kernel.
+    /// Hands the kernel a segment from the peer that arrived at the stack while the kernel was taking the connection over.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] with the reason, or another: then the peer has to send it again. So it is with segments of more than
-    /// [`Octets::MOST`].
+    /// [`Error::Refused`] with the reason, or another: then the peer has to retransmit the segment. The same goes for segments
+    /// longer than [`Octets::MOST`].
     pub fn bring(
         &mut self,
         local: SocketAddr,
@@ -297,18 +295,18 @@ impl Client {
         self.done(Request::Bring { local, remote, segment }, Some(socket))
     }
 
-    /// Where the stack writes down which connections it has, for the guardian to reset when this process dies
-    /// and to leave with it when a port is shared or disowned.
+    /// Returns the table in which the stack records its connections. The guardian resets them when this process dies, and
+    /// lets the stack keep them when a port is shared or disowned.
     #[must_use]
     pub fn connections(&self) -> &Table {
         &self.table
     }
 
-    /// Takes in what the guardian has said unasked, when the descriptor is readable.
+    /// Receives what the guardian has sent unasked; call it when the descriptor is readable.
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`]: its process has ended, and with it all that it had attached.
+    /// [`Error::Gone`] if the guardian's process has ended, and with it all that it had attached.
     pub fn check(&mut self) -> Result<(), Error> {
         loop {
             match receive(self.socket.as_fd(), RecvFlags::DONTWAIT) {
@@ -317,7 +315,7 @@ impl Client {
                 Err(error) => return Err(error),
             }
         }
-        // What it does not take now it takes another time; that it is gone is found then, too.
+        // What the guardian does not take now is sent another time; that it is gone is found then, too.
         let _ = self.say_what_is_over(SendFlags::DONTWAIT);
         Ok(())
     }
@@ -326,7 +324,7 @@ impl Client {
         is_done(self.request(request, descriptor))
     }
 
-    /// What is not to be left out because the guardian is slow: then it is said, and not waited for.
+    /// Makes a request that must not be skipped when the guardian is slow: it is sent then, without waiting.
     fn done_or_said(
         &mut self,
         request: Request,
@@ -338,7 +336,7 @@ impl Client {
         }
     }
 
-    /// Who is told [`Error::Slow`] does without: should it be done all the same, it is undone when that is heard of.
+    /// Makes a request that the caller goes without after [`Error::Slow`]: if it is granted late, that is undone.
     fn done_or_undone(
         &mut self,
         request: Request,
@@ -361,7 +359,7 @@ impl Client {
         self.hear(id)
     }
 
-    /// The answer to a question. What has come in the middle of it wakes nobody any more, so what is to be said of that is said now.
+    /// Waits for the answer to a question. Unasked messages before it wake nobody any more, so replies to them go out now.
     fn hear(&mut self, id: u32) -> Result<(Reply, Option<OwnedFd>), Error> {
         let heard = hear(self.socket.as_fd(), id, &mut self.unasked);
         if matches!(heard, Err(Error::Slow(_))) {
@@ -373,8 +371,8 @@ impl Client {
         heard
     }
 
-    /// Asks, and gives the number of the question. Who was told once that the guardian is slow is told so at once until it has
-    /// answered, and not after [`PATIENCE`] each time.
+    /// Sends a question, and returns its number. Once the guardian was slow, callers are told so at once until it has answered,
+    /// instead of after [`PATIENCE`] each time.
     fn say(&mut self, request: Request, descriptor: Option<BorrowedFd<'_>>) -> Result<u32, Error> {
         if self.unasked.unanswered.is_some() {
             self.check()?;
@@ -390,7 +388,7 @@ impl Client {
         request: Request,
         descriptor: Option<BorrowedFd<'_>>,
     ) -> Result<u32, Error> {
-        // What it asks for may be among what is over.
+        // The very thing that is asked for may be among what is over.
         self.say_what_is_over(SendFlags::empty())?;
         self.last = self.last.wrapping_add(1);
         let question = Question { id: self.last, request };
@@ -399,15 +397,15 @@ impl Client {
     }
 }
 
-/// Readable when the guardian is gone or has said something: [`Client::check`].
+/// Readable when the guardian is gone or has sent something: call [`Client::check`].
 impl AsFd for Client {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-/// Asks the guardian at a place to have a program tell, at the other end of a stream, what its stack does. `pids` is
-/// the program's process id, in each of its namespaces. Gives why it has fewer queues of the devices than it is to have, a
+/// Asks the guardian at a place to have a program report on its stack, at the other end of a stream. `pids` is
+/// the program's process id, in each of its namespaces. Returns why it has fewer queues of the devices than it should, a
 /// sentence each.
 ///
 /// # Errors
@@ -434,7 +432,7 @@ fn connect_to(name: &str) -> Result<OwnedFd, Error> {
     }
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(|_| Error::Place)?;
     // When a process is killed the kernel closes the descriptors with the highest numbers first, and a packet socket
-    // takes it some ten milliseconds: the guardian is to hear of the end before that.
+    // takes it some ten milliseconds: the guardian is to notice the end before that.
     let socket = higher(socket);
     match connect(&socket, &address) {
         Ok(()) => {}
@@ -442,7 +440,7 @@ fn connect_to(name: &str) -> Result<OwnedFd, Error> {
         Err(Errno::AGAIN) => return Err(Error::Slow(PATIENCE)),
         Err(error) => return Err(Error::system("connect to the guardian")(error)),
     }
-    // Whoever takes the name of a guardian that is gone would hear the token and pass us descriptors.
+    // A process that took over the name of a dead guardian would learn the token, and could pass us descriptors.
     let peer = getsockopt(&socket, PeerCredentials)
         .map_err(|error| Error::system(setting_up)(Errno::from_raw_os_error(error as i32)))?;
     if peer.uid() != 0 && peer.uid() != rustix::process::geteuid().as_raw() {
@@ -460,85 +458,85 @@ fn ask(
         .map_err(|error| failure("ask the guardian", error))
 }
 
-/// What an instance is told of the programs that are attached to it, each by its number.
+/// Messages to an instance about the programs attached to it, each identified by its number.
 #[derive(Debug)]
 pub enum Word {
-    /// One has come.
+    /// A program has been attached.
     Guest {
-        /// Its number: no other has it again.
+        /// The program's number, which no other program ever gets.
         program: u32,
         /// Its process id, as the guardian sees it.
         pid: Option<u32>,
-        /// The user's number, as the guardian sees it.
+        /// Its user id, as the guardian sees it.
         uid: Option<u32>,
-        /// This instance's end of a pair of sockets, of which the program has the other.
+        /// This instance's end of a socket pair, of which the program has the other.
         socket: OwnedFd,
     },
-    /// New connections to this port are for this program, or others that have it. It may have it several times.
+    /// New connections to this port are for this program, or others that have it. A port may be granted several times.
     Granted {
         /// The program.
         program: u32,
-        /// The port, of one address or all.
+        /// The port, of one address or of all.
         local: SocketAddr,
     },
-    /// The opposite. The connections that there are stay.
+    /// This program no longer has this port. Existing connections stay.
     Revoked {
         /// The program.
         program: u32,
-        /// As it was granted.
+        /// The port, as it was granted.
         local: SocketAddr,
     },
-    /// This program is about to open this connection: [`Client::disown_connection`] when it is over, be it that the
-    /// program never comes to it.
+    /// This program is about to open this connection: [`Client::disown_connection`] when it is over, even if the program
+    /// never opens it.
     GrantedConnection {
         /// The program.
         program: u32,
-        /// Our end.
+        /// The local end.
         local: SocketAddr,
-        /// The other.
+        /// The remote end.
         remote: SocketAddr,
     },
-    /// The opposite, of one that the program has not opened. It may have said before that it does.
+    /// This program has not opened this connection, and will not, although it may have announced before that it would.
     RevokedConnection {
         /// The program.
         program: u32,
-        /// Our end.
+        /// The local end.
         local: SocketAddr,
-        /// The other.
+        /// The remote end.
         remote: SocketAddr,
     },
 }
 
-/// What has come unasked.
+/// What has come unasked, and what is still to be sent because of it.
 #[derive(Debug, Default)]
 struct Unasked {
-    /// Connections to be accepted, each with our end of it.
+    /// Connections to be accepted, each with its local end.
     passed: VecDeque<(SocketAddr, OwnedFd)>,
-    /// Where somebody wants to be told what the stack does.
+    /// Streams on which the program is to report on its stack.
     askers: VecDeque<OwnedFd>,
-    /// What an instance is told of its programs.
+    /// Messages to an instance about its programs.
     words: VecDeque<Word>,
-    /// Sockets of AF_XDP, each with the number of its device.
+    /// AF_XDP sockets, each with the index of its device.
     queues: VecDeque<(i32, af_xdp::Handed)>,
-    /// One whose frames have not come.
+    /// An AF_XDP socket whose frames have not come yet.
     queue: Option<(i32, af_xdp::Description, OwnedFd)>,
     /// Ports that are the kernel's though they are owned.
     kernels: VecDeque<SocketAddr>,
     leave: bool,
-    /// Questions for ports that nobody waits for.
+    /// Questions for ports whose answers have not been fetched yet.
     reserving: Vec<Asked>,
-    /// What is to be said of connections from such ports.
+    /// Connections from such ports that are to be reported as closed, and as over.
     closed: Vec<Ends>,
     over: Vec<Ends>,
-    /// Questions for ports and connections that nobody waits for any more, and the ports that were granted all the same.
+    /// Questions for ports and connections that callers have given up on, and the ports that were granted all the same.
     late: Vec<(u32, Request)>,
     disowned: Vec<SocketAddr>,
-    /// A question that was waited for in vain, and is not answered yet: the guardian is held up.
+    /// A question that was waited for in vain and has not been answered yet: the guardian is held up.
     unanswered: Option<u32>,
 }
 
 impl Unasked {
-    /// An answer that comes now is too late, unless it is one to a question for ports.
+    /// Stores a message that no caller waits for. An answer is too late now, unless it is one to a question for ports.
     fn keep(&mut self, answer: Answer, descriptor: Option<OwnedFd>) {
         if !answer.reply.is_unasked() && self.unanswered == Some(answer.id) {
             self.unanswered = None;
@@ -616,7 +614,7 @@ fn is_done(heard: Result<(Reply, Option<OwnedFd>), Error>) -> Result<(), Error> 
     }
 }
 
-/// The answer to a question. Earlier ones, which have come too late, are passed over.
+/// Waits for the answer to a question. Answers to earlier ones, which have come too late, are not returned.
 fn hear(
     socket: BorrowedFd<'_>,
     id: u32,
@@ -632,7 +630,7 @@ fn hear(
                 return Ok((answer.reply, descriptor));
             }
             Ok((answer, descriptor)) => unasked.keep(answer, descriptor),
-            // By a signal of the program's.
+            // Interrupted by a signal to the program.
             Err(Error::System { error, .. }) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }

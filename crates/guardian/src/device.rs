@@ -1,10 +1,10 @@
-//! Devices that a stack may use, as the guardian has found them.
+//! Devices that a stack may use, as the guardian found them.
 
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// An address of this host's on a device.
+/// An address of this host on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Address {
     /// The address.
@@ -16,7 +16,7 @@ pub struct Address {
 /// An Ethernet device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
-    /// Its number.
+    /// Its index.
     pub index: i32,
     /// Its name.
     pub name: String,

@@ -1,32 +1,32 @@
-//! Why the guardian is of no help.
+//! Errors of the client.
 
 use std::io;
 use std::time::Duration;
 
-/// Why the guardian is of no help. Each says what to do.
+/// Why a call of the client failed. Each says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The place is none.
+    /// The text does not name a guardian.
     #[error("UNCORK_STACK names no guardian: let uncork run --stack set it")]
     Place,
-    /// It is another user's, who has taken the place.
+    /// Another user's process has taken the guardian's name.
     #[error("the guardian at the place that UNCORK_STACK names is of another user (uid {0})")]
     Stranger(u32),
-    /// Its process has ended.
+    /// The guardian's process has ended.
     #[error("the guardian of the stack is gone: start the program anew by uncork run --stack")]
     Gone,
-    /// It will not do that.
+    /// The guardian refuses the request.
     #[error("{0}")]
     Refused(String),
-    /// It is stopped, or has too much to do.
+    /// The guardian is stopped, or has too much to do.
     #[error("the guardian of the stack has not answered for {0:?}: it is stopped, or has no time")]
     Slow(Duration),
-    /// It speaks otherwise.
+    /// The guardian speaks another version of the protocol.
     #[error(
         "the guardian's answer is not understood: uncork and libuncork.so must be of one version"
     )]
     Language,
-    /// Something of the system's.
+    /// A system call has failed.
     #[error("cannot {doing}: {error}")]
     System {
         /// What was attempted.

@@ -1,16 +1,16 @@
-//! What an unprivileged program and the guardian of its stack say to each other, and the program's half.
+//! The guardian's protocol, and the client library with which an unprivileged program speaks it.
 //!
-//! The guardian is a process with the privileges that a stack in user space needs: it opens packet sockets,
-//! says to the kernel which packets are the stack's, and when the program dies resets its connections
-//! (crate `uncork-guard`). Whoever knows the [`Place`] may ask it, over a Unix socket (SOCK_SEQPACKET, abstract,
-//! so of one network namespace): one message a datagram, JSON, descriptors beside them (SCM_RIGHTS). Each
-//! process has one connection; its end is taken for the process's.
+//! The guardian itself is the daemon in the crate `uncork-guard`: the privileged process that opens devices and steers packets.
+//! It opens packet sockets, tells the kernel which packets are the stack's, and resets a program's connections when the program
+//! dies. A program that knows the [`Place`] may ask it, over a Unix socket (SOCK_SEQPACKET, abstract, so confined to one network
+//! namespace): one message per datagram, in JSON, with descriptors alongside (SCM_RIGHTS). Each process has one connection, whose
+//! end is taken for the end of the process.
 //!
-//! Where programs attach to instances (`uncork stack start`), the stack is in processes of its own, which are served as a
-//! program with a stack of its own is; what their programs ask for is theirs.
+//! Where programs attach to instances (`uncork stack start`), the stacks are in processes of their own, which are served like a
+//! program with a stack of its own; what their programs ask for belongs to them.
 //!
-//! The program's half ([`Client`]) never waits longer than [`PATIENCE`], raises no signal, and does not
-//! panic. It makes its system calls itself, so that it can be used inside of functions that a preloaded
+//! The client ([`Client`]) never waits longer than [`PATIENCE`] (or [`INSISTENCE`] times that for a connection to be taken over),
+//! raises no signal, and does not panic. It makes its system calls itself, so it can be used inside functions that a preloaded
 //! library has put in front of them.
 #![deny(unsafe_code)]
 

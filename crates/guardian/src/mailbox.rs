@@ -1,8 +1,8 @@
-//! A socket that keeps what is put into it, a descriptor above all, for as long as somebody has it.
+//! A mailbox: a socket that keeps messages, above all descriptors, for as long as any process has it open.
 //!
-//! A process leaves a connection to its children so, of whom it does not know which of them goes on with it, and when: each may
-//! look and has it then, and with the last that closes the mailbox it is closed. It is a datagram socket that is connected
-//! to itself, so that one descriptor is enough, and that nobody else can send to.
+//! A process uses it to leave a connection to its children without knowing which of them will use it, or when: any of them may
+//! look, and then has the connection, which is closed with the last descriptor of the mailbox. A mailbox is a datagram socket
+//! that is connected to itself, so that one descriptor is enough, and nobody else can send to it.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -15,26 +15,26 @@ use rustix::net::{
 
 use crate::channel::{self, Datagram};
 
-/// What is in it: what it is about, and the descriptor if there is one.
+/// A message: what it is about, and a descriptor if there is one.
 pub type Mail = (i32, Option<OwnedFd>);
 
-/// Makes one.
+/// Makes a mailbox.
 ///
 /// # Errors
 ///
-/// EMFILE and its kin.
+/// EMFILE and the like.
 pub fn make() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let made = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
     // The kernel chooses a name that nobody has (unix(7), autobind).
     bind(&made, &SocketAddrUnix::new_unnamed())?;
     connect(&made, &getsockname(&made)?)?;
-    // What a stranger has sent between these two, who had seen the name.
+    // Discards anything that a stranger who saw the name has sent between these two calls.
     while !matches!(recv(&made, &mut [0_u8; 1], RecvFlags::DONTWAIT), Err(Errno::AGAIN)) {}
     Ok(made)
 }
 
-/// Puts something in.
+/// Puts a message in.
 ///
 /// # Errors
 ///
@@ -47,13 +47,13 @@ pub fn put(
     channel::send(mailbox, &about, descriptor, SendFlags::DONTWAIT)
 }
 
-/// What was put in first, which stays there.
+/// Returns the first message, which stays in the mailbox.
 #[must_use]
 pub fn look(mailbox: BorrowedFd<'_>) -> Option<Mail> {
     mail(mailbox, RecvFlags::PEEK)
 }
 
-/// What was put in first, which is there no more.
+/// Takes the first message out.
 #[must_use]
 pub fn take(mailbox: BorrowedFd<'_>) -> Option<Mail> {
     mail(mailbox, RecvFlags::empty())

@@ -1,4 +1,4 @@
-//! What is said, one message a datagram.
+//! The messages of the protocol, one per datagram.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,309 +8,308 @@ use uncork_stack::{FastOpenKeys, Snapshot};
 
 use crate::{Device, Octets};
 
-/// Changes with the meaning of the messages.
+/// Version of the protocol; changes with the meaning of the messages.
 pub const VERSION: u32 = 15;
 
-/// Both ends of a connection, ours first.
+/// Both ends of a connection, the local one first.
 pub type Ends = (SocketAddr, SocketAddr);
 
-/// What a program asks for, with a number that the answer repeats.
+/// A request, and a number that the answer repeats.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
     /// The number.
     pub id: u32,
-    /// What is asked for.
+    /// The request.
     pub request: Request,
 }
 
-/// What a program asks for.
+/// Requests of a program or an instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// The first: who it is. [`Reply::Welcome`], with the table's descriptor.
+    /// The first request of a program. [`Reply::Welcome`], with the descriptor of the table of connections.
     Hello {
         /// [`VERSION`].
         version: u32,
-        /// Of [`Place`](crate::Place).
+        /// The token of the [`Place`](crate::Place).
         token: String,
     },
-    /// The first of an instance: a process with a stack that programs attach to. [`Reply::Welcome`], as a program gets.
+    /// The first request of an instance, a process with a stack that programs attach to. [`Reply::Welcome`], as for a program.
     Serve {
         /// [`VERSION`].
         version: u32,
-        /// Of this instance alone: another than that of [`Place`](crate::Place).
+        /// The token of this instance alone, which is not that of the [`Place`](crate::Place).
         token: String,
     },
-    /// Of somebody who is no program of the guardian's, with the end of a stream: a program is to tell there what its
-    /// stack does (crate `uncork-stat`). It gets [`Reply::Asked`], and the asker [`Reply::Looked`].
+    /// Has a program report on its stack (crate `uncork-stat`) over the stream whose end comes along; the asker need not be one
+    /// of the guardian's programs. The program gets [`Reply::Asked`], the asker [`Reply::Looked`].
     Look {
         /// [`VERSION`].
         version: u32,
-        /// Of [`Place`](crate::Place).
+        /// The token of the [`Place`](crate::Place).
         token: String,
         /// The program's process id, in each of its namespaces.
         pids: Vec<u32>,
     },
-    /// Of a program: its stack is to be an instance's. [`Reply::Attached`], with one end of a pair of sockets, whose
+    /// Attaches a program to an instance, which is to have its stack. [`Reply::Attached`], with one end of a socket pair whose
     /// other end the instance gets ([`Reply::Guest`]). The ports and connections that the program asks for are
     /// the instance's from then on, for this program.
     Attach {
-        /// Number of the instance; without it, that with the fewest programs.
+        /// Number of the instance; without it, the one with the fewest programs.
         wanted: Option<u32>,
     },
-    /// A packet socket on a device, by its number. [`Reply::Opened`], with the socket.
+    /// Opens a packet socket on a device. [`Reply::Opened`], with the socket.
     Open {
-        /// The device.
+        /// Index of the device.
         device: i32,
     },
-    /// It has closed the devices that it had opened.
+    /// Reports that the program has closed the devices that it had opened.
     Closed,
-    /// With the kernel's socket that listens there: what comes to this port is the stack's from now on.
+    /// Claims a port: packets to it are the stack's from now on. The kernel's socket that listens there comes along.
     Own {
-        /// The port, of one address or all.
+        /// The port, of one address or of all.
         local: SocketAddr,
     },
-    /// The same where who comes is the kernel's in any case ([`Reply::Kernels`]); refused elsewhere. No device is needed for it.
+    /// Claims a port whose connections are the kernel's in any case ([`Reply::Kernels`]); refused otherwise. Needs no device.
     OwnKernels {
-        /// The port, of one address or all.
+        /// The port, of one address or of all.
         local: SocketAddr,
     },
-    /// The opposite of both.
+    /// Gives up a port that was claimed by either request.
     Disown {
-        /// As it was owned.
+        /// The port, as it was claimed.
         local: SocketAddr,
     },
-    /// With the kernel's socket that is bound there: this connection, which the stack opens, is the stack's.
+    /// Claims a connection that the stack opens; the kernel's socket that is bound to its local end comes along.
     OwnConnection {
-        /// Our end.
+        /// The local end.
         local: SocketAddr,
-        /// The other.
+        /// The remote end.
         remote: SocketAddr,
     },
-    /// The opposite.
+    /// Gives up a connection that was claimed that way.
     DisownConnection {
-        /// Our end.
+        /// The local end.
         local: SocketAddr,
-        /// The other.
+        /// The remote end.
         remote: SocketAddr,
     },
-    /// With a socket of the kernel's, of TCP and of this network namespace: ports to open connections to `remote` from,
-    /// which are reserved until they are said to be over. All those connections are the stack's from now on.
-    /// [`Reply::Ports`], and to the instance of who is attached to one [`Reply::GrantedPorts`].
+    /// Reserves ports to open connections to `remote` from, until they are reported as over. Any TCP socket of the kernel's in
+    /// this network namespace comes along. All those connections are the stack's from now on. [`Reply::Ports`]; for an attached
+    /// program also [`Reply::GrantedPorts`] to its instance.
     Ports {
-        /// The address of ours.
+        /// The local address.
         from: IpAddr,
-        /// The other end of them all.
+        /// The remote end of all these connections.
         remote: SocketAddr,
-        /// How many. There may be fewer.
+        /// How many ports; there may be fewer.
         wanted: u16,
     },
-    /// Of connections from such ports. There is no answer. Who is attached to an instance says it of those that it has not
-    /// opened ([`Reply::RevokedConnection`]), and the instance of the others.
+    /// Reports connections from reserved ports as closed or over; there is no answer. An attached program does so for those that
+    /// it has not opened ([`Reply::RevokedConnection`]), its instance for the others.
     Over {
-        /// Closed, and in TIME-WAIT: the port may be somebody else's, the connection is the stack's.
+        /// Closed, and in TIME-WAIT: others may use the port, but the connection is still the stack's.
         closed: Vec<Ends>,
         /// Over, or never opened.
         over: Vec<Ends>,
     },
-    /// For an answer behind all that was said before: [`Reply::Done`].
+    /// Asks for an answer once all earlier requests have been handled: [`Reply::Done`].
     Settle,
-    /// With a connection of the kernel's that waits to be accepted there: it is for another process that owns the
-    /// port, as this one listens no more. [`Reply::Passed`] to that one.
+    /// Passes a kernel connection that waits to be accepted there, and comes along, to another process that owns the port, as
+    /// this one no longer listens. [`Reply::Passed`] to that process.
     PassOn {
-        /// Our end of it.
+        /// The local end of the connection.
         local: SocketAddr,
     },
-    /// Of an instance: this connection of its is about to be the kernel's, and a program that is attached to it may
-    /// see to that ([`Request::TakeOver`]).
+    /// From an instance: lets an attached program hand this connection of the instance over to the kernel
+    /// ([`Request::TakeOver`]).
     Give {
         /// Number of the program.
         program: u32,
-        /// Our end.
+        /// The local end.
         local: SocketAddr,
-        /// The other.
+        /// The remote end.
         remote: SocketAddr,
     },
-    /// This connection was the stack's, and is the kernel's from now on, which has a new socket for it ([`Reply::Taken`]). With
-    /// memory (memfd_create(2)) that has what was not read, and behind it what was sent and is not acknowledged, unless
-    /// there is nothing of both.
+    /// Hands a connection of the stack over to the kernel, which gets a new socket for it ([`Reply::Taken`]). Memory
+    /// (memfd_create(2)) comes along that holds the unread data, followed by data that was sent and is not acknowledged, unless
+    /// there is neither.
     TakeOver {
         /// The connection.
         snapshot: Snapshot,
-        /// Whether the socket is to be of IPv6, whatever the addresses are.
+        /// Whether the socket is to be an AF_INET6 one, whatever the addresses are.
         inet6: bool,
     },
-    /// Whether other programs have this port, too, and so those who wait for this one may go to them.
+    /// Asks whether other programs have this port, too, so that connections waiting for this one may go to them.
     Others {
-        /// As it was owned.
+        /// The port, as it was claimed.
         local: SocketAddr,
     },
-    /// It serves one short connection after the other at this port. If other programs have it, too, it is the kernel's from now
-    /// on, and those that have it hear of that ([`Reply::Kernels`]).
+    /// Reports that the program serves one short connection after another at this port. If other programs have it, too, it
+    /// becomes the kernel's, and all that have it are told ([`Reply::Kernels`]).
     TakesTurns {
-        /// As it was owned.
+        /// The port, as it was claimed.
         local: SocketAddr,
     },
-    /// The kernel is to have who comes to this port, whether others have it, too, or not: as for [`Request::TakesTurns`].
+    /// Leaves new connections to this port to the kernel, whether other programs have it or not; like [`Request::TakesTurns`].
     Renounces {
-        /// As it was owned.
+        /// The port, as it was claimed.
         local: SocketAddr,
     },
-    /// What cookies of TCP Fast Open are made with, so that all processes of a user take each other's.
+    /// Asks for the keys of TCP Fast Open cookies, so that all processes of a user accept each other's.
     /// [`Reply::FastOpenKeys`].
     FastOpenKeys,
-    /// With the kernel's socket of a connection: a segment of its peer's that the stack has got and the kernel has not, as
-    /// the one comes when the connection becomes the other's.
+    /// Hands the kernel a segment from the peer that has arrived at the stack and not at the kernel, as happens while a
+    /// connection changes hands. The kernel's socket of the connection comes along.
     Bring {
-        /// Our end.
+        /// The local end.
         local: SocketAddr,
-        /// The other.
+        /// The remote end.
         remote: SocketAddr,
-        /// TCP's header, and what is behind it.
+        /// The TCP header, and what follows it.
         segment: Octets,
     },
 }
 
-/// What the guardian answers.
+/// An answer of the guardian.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
     /// The number of the question.
     pub id: u32,
-    /// What it says.
+    /// The reply.
     pub reply: Reply,
 }
 
-/// What the guardian answers.
+/// Replies of the guardian.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
-    /// Come in.
+    /// The program or instance is served from now on.
     Welcome {
-        /// That the program may use.
+        /// Devices that the program may use.
         devices: Vec<Device>,
         /// Whether programs attach to instances here, and have no stack of their own.
         attaches: bool,
-        /// Whether queues of the devices may come ([`Reply::Queue`]).
+        /// Whether queues of the devices may follow ([`Reply::Queue`]).
         queues: bool,
     },
-    /// With one end of a pair of sockets: the other is this instance's.
+    /// The program is attached. One end of a socket pair comes along; the instance has the other.
     Attached {
-        /// Its number.
+        /// The instance's number.
         instance: u32,
     },
-    /// Here it is.
+    /// The packet socket that was asked for.
     Opened {
-        /// What it is.
+        /// How it was set up.
         socket: af_packet::Description,
     },
-    /// These are reserved.
+    /// The ports that were reserved.
     Ports {
         /// One or more.
         ports: Vec<u16>,
     },
-    /// What the host's keys make for this user: those themselves are not for programs (net.ipv4.tcp_fastopen_key).
+    /// Keys derived from the host's for this user: the host's own are not for programs (net.ipv4.tcp_fastopen_key).
     FastOpenKeys {
-        /// These.
+        /// The keys.
         keys: FastOpenKeys,
     },
-    /// Who was to be looked at was told to say it.
+    /// The program in question was told to report.
     Looked {
-        /// Why it has fewer queues of the devices than it is to have, a sentence for each device where that is so: the
-        /// guardian alone knows that.
+        /// Why it has fewer queues of the devices than it should, a sentence for each such device: only the guardian knows that.
         missing: Vec<String>,
     },
-    /// With the kernel's socket, which has the connection and is the program's.
+    /// The kernel has the connection. Its socket comes along, and is the program's.
     Taken,
-    /// It is done.
+    /// The request was carried out.
     Done,
-    /// Unasked, with the socket: a connection to be accepted, which another process was to accept.
+    /// Unasked: a connection to be accepted, which another process was to accept. Its socket comes along.
     Passed {
-        /// Our end of it.
+        /// The local end of the connection.
         local: SocketAddr,
     },
-    /// Unasked, with the end of a stream: somebody wants to know what the stack does.
+    /// Unasked: the program is to report on its stack, over the stream whose end comes along.
     Asked,
-    /// Unasked, to who has opened this device, with a socket of AF_XDP: what comes by this queue and is his goes there
-    /// from now on. [`Reply::Frames`] follows.
+    /// Unasked, to a program that has opened this device: from now on the program's packets on a queue go to the AF_XDP socket
+    /// that comes along. [`Reply::Frames`] follows.
     Queue {
-        /// Number of the device.
+        /// Index of the device.
         device: i32,
-        /// What it is.
+        /// How it was set up.
         socket: af_xdp::Description,
     },
-    /// Unasked, with the memory of the frames of the socket that has come before.
+    /// Unasked: the memory of the preceding socket's frames comes along.
     Frames,
-    /// Unasked, to an instance, with one end of a pair of sockets: a program is attached to it.
+    /// Unasked, to an instance: a program is attached to it. One end of a socket pair comes along.
     Guest {
-        /// Its number: no other has it again.
+        /// The program's number, which no other program ever gets.
         program: u32,
         /// Its process id, as the guardian sees it.
         pid: Option<u32>,
-        /// The user's number, as the guardian sees it.
+        /// Its user id, as the guardian sees it.
         uid: Option<u32>,
     },
     /// Unasked, to an instance: new connections to this port are for this program, or others that have it.
     Granted {
         /// Number of the program.
         program: u32,
-        /// The port, of one address or all.
+        /// The port, of one address or of all.
         local: SocketAddr,
     },
-    /// Unasked, to an instance: the opposite.
+    /// Unasked, to an instance: this program no longer has this port.
     Revoked {
         /// Number of the program.
         program: u32,
-        /// As it was granted.
+        /// The port, as it was granted.
         local: SocketAddr,
     },
-    /// Unasked, to an instance: a connection that this program opens. It is the instance's, which says when it
+    /// Unasked, to an instance: a connection that this program opens. It belongs to the instance, which reports when it
     /// is over ([`Request::DisownConnection`]).
     GrantedConnection {
         /// Number of the program.
         program: u32,
-        /// Our end.
+        /// The local end.
         local: SocketAddr,
-        /// The other.
+        /// The remote end.
         remote: SocketAddr,
     },
-    /// Unasked, to an instance: connections that this program may open, from each of these ports to one remote end.
+    /// Unasked, to an instance: connections that this program may open, from any of these ports to one remote end.
     GrantedPorts {
         /// Number of the program.
         program: u32,
-        /// The address of ours.
+        /// The local address.
         from: IpAddr,
-        /// The other end of them all.
+        /// The remote end of all these connections.
         remote: SocketAddr,
         /// The ports.
         ports: Vec<u16>,
     },
-    /// Unasked, to an instance: a connection that this program might have opened and will not.
+    /// Unasked, to an instance: a connection that this program could have opened and will not.
     RevokedConnection {
         /// Number of the program.
         program: u32,
-        /// Our end.
+        /// The local end.
         local: SocketAddr,
-        /// The other.
+        /// The remote end.
         remote: SocketAddr,
     },
-    /// Unasked: who comes to this port is the kernel's from now on, as the processes that have it serve one connection
-    /// after the other, or leave it to one another again and again. They have it as before.
+    /// Unasked: new connections to this port are the kernel's from now on, as the processes that have it serve one connection
+    /// after another, or leave it to one another again and again. They keep the port as before.
     Kernels {
-        /// The port, as it was asked for.
+        /// The port, as it was claimed.
         local: SocketAddr,
     },
-    /// Unasked, and said again until it is done: the guardian is about to end. What is on the stack of this program is to become
-    /// the kernel's, and then the connection to the guardian to be closed.
+    /// Unasked, and repeated until it is done: the guardian is about to end. The program is to hand what it has on the stack over
+    /// to the kernel, and then to close its connection to the guardian.
     Leave,
-    /// It is not.
+    /// The request is refused.
     Refused {
-        /// One sentence.
+        /// The reason, in one sentence.
         why: String,
     },
 }
 
 impl Reply {
-    /// Whether it answers no question, whatever number it comes with.
+    /// Tells whether this answers no question, whatever number it comes with.
     pub(crate) fn is_unasked(&self) -> bool {
         matches!(
             self,

@@ -1,24 +1,24 @@
-//! Octets in a message, two digits each.
+//! Octets in a message, two hexadecimal digits each.
 
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Some octets.
+/// A sequence of octets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Octets(Vec<u8>);
 
 impl Octets {
-    /// How many a message has room for.
+    /// How many octets a message has room for.
     pub const MOST: usize = 24 * 1024;
 
-    /// None if they are too many.
+    /// Copies these octets. `None` if there are too many.
     #[must_use]
     pub fn new(octets: &[u8]) -> Option<Self> {
         (octets.len() <= Self::MOST).then(|| Self(octets.to_vec()))
     }
 
-    /// These.
+    /// Returns the octets.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         &self.0

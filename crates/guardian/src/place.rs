@@ -1,49 +1,49 @@
-//! Where a guardian is to be found, and by what it knows whom it serves.
+//! Where a guardian is found, and the token by which it knows whom it serves.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::Error;
 
-/// The variable of the environment that names the place.
+/// Environment variable that names the place.
 pub const VARIABLE: &str = "UNCORK_STACK";
-/// The variable of the environment that names an instance by its number, where programs attach to one.
+/// Environment variable with the number of an instance, where programs attach to one.
 pub const INSTANCE_VARIABLE: &str = "UNCORK_STACK_INSTANCE";
-/// The variable by which a program is told, by 1, that each of its threads has a stack of its own.
+/// Environment variable that is `1` where each thread of a program has a stack of its own.
 pub const THREADS_VARIABLE: &str = "UNCORK_STACK_THREADS";
 
-/// Environment variable that is `1` where what the kernel is quicker for is to stay on the stack.
+/// Environment variable that is `1` where even what the kernel would serve faster is to stay on the stack.
 pub const STAY_VARIABLE: &str = "UNCORK_STACK_STAY";
 
 /// Octets of a token: 128 bits.
 const TOKEN_BYTES: usize = 16;
 
-/// Name of an abstract Unix socket, and the token that it wants to hear: `@NAME:TOKEN`. Whoever knows it can
-/// do what the program can, so it is not shown.
+/// Name of an abstract Unix socket, and the token that the guardian expects: `@NAME:TOKEN`. Any process that knows it can do what
+/// the program can, so it is not shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Place {
     name: String,
     token: Token,
 }
 
-/// A secret that the guardian wants to hear. Whoever knows it is served, so it is not shown.
+/// A secret that the guardian expects. Any process that knows it is served, so it is not shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
 impl Token {
-    /// Of random octets.
+    /// Makes a token from random octets.
     #[must_use]
     pub fn new(octets: [u8; TOKEN_BYTES]) -> Self {
         Self(hex(&octets))
     }
 
-    /// What is to be said.
+    /// Returns the token as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether this is it. It takes as long to see of any other of its length that it is not.
+    /// Tells whether this is the token. For texts of its length that takes the same time wherever they differ.
     #[must_use]
     pub fn is(&self, said: &str) -> bool {
         let differences = said.bytes().zip(self.0.bytes()).map(|(ours, theirs)| ours ^ theirs);
@@ -62,31 +62,31 @@ fn hex(octets: &[u8]) -> String {
 }
 
 impl Place {
-    /// Of two lots of random octets.
+    /// Makes a place from random octets for its name and its token.
     #[must_use]
     pub fn new(name: [u8; 8], token: [u8; TOKEN_BYTES]) -> Self {
         Self { name: format!("uncork-{}", hex(&name)), token: Token::new(token) }
     }
 
-    /// Name of the socket.
+    /// Returns the name of the socket.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What the guardian wants to hear.
+    /// Returns the token that the guardian expects.
     #[must_use]
     pub fn token(&self) -> &str {
         self.token.as_str()
     }
 
-    /// Whether this is the token.
+    /// Tells whether this is the token.
     #[must_use]
     pub fn is_token(&self, said: &str) -> bool {
         self.token.is(said)
     }
 
-    /// As the variable says it.
+    /// Returns the value of the environment variable.
     #[must_use]
     pub fn to_variable(&self) -> String {
         format!("@{}:{}", self.name, self.token())

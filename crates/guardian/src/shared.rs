@@ -1,4 +1,4 @@
-//! Memory that is shared with another process, which may write there what it likes at any time.
+//! Memory that is shared with another process, which may write anything there at any time.
 //!
 //! The one file of this crate with `unsafe`: there is no other way to map memory.
 #![allow(unsafe_code)]
@@ -14,12 +14,12 @@ use rustix::fs::{
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// So many words, and octets behind them.
+/// The layout of shared memory: words, followed by octets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// Words, which are read and written as atomics only.
+    /// How many words, which are read and written as atomics only.
     pub words: usize,
-    /// Octets, which are copied from and to.
+    /// How many octets, which are copied from and to.
     pub octets: usize,
 }
 
@@ -33,20 +33,20 @@ impl Extent {
     }
 }
 
-/// A mapping, for as long as this lives.
+/// A mapping of shared memory, for as long as this lives.
 #[derive(Debug)]
 pub struct Shared {
     begin: NonNull<u8>,
     extent: Extent,
 }
 
-// SAFETY: the memory is the process's, not a thread's; of it there are references to atomics only.
+// SAFETY: the memory is the process's, not a thread's; the only references into it are to atomics.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// A file of this extent and name (memfd_create(2)), whose length nobody can change.
+    /// Creates a file of this extent and name (memfd_create(2)) whose length cannot change.
     ///
     /// # Errors
     ///
@@ -58,20 +58,20 @@ impl Shared {
         Ok(memory)
     }
 
-    /// Maps a file that cannot become shorter than that. The descriptor is not needed after that.
+    /// Maps a file that cannot become shorter than this extent. The descriptor is not needed afterwards.
     ///
     /// # Errors
     ///
     /// [`io::ErrorKind::InvalidData`] if it is shorter, or could become so; what the kernel says.
     pub fn map(memory: BorrowedFd<'_>, extent: Extent) -> io::Result<Self> {
         let bytes = extent.bytes();
-        // Or who touches what is behind its end would die of it (SIGBUS).
+        // Otherwise an access beyond its end would kill the process (SIGBUS).
         let is_long = fstat(memory)?.st_size.cast_unsigned() >= bytes as u64;
         if !is_long || !fcntl_get_seals(memory)?.contains(SealFlags::SHRINK) {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that there is.
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
         let begin = unsafe {
             mmap(ptr::null_mut(), bytes, protection, MapFlags::SHARED, memory.as_fd(), 0)
         }?;
@@ -79,44 +79,44 @@ impl Shared {
         Ok(Self { begin, extent })
     }
 
-    /// All of the words.
+    /// Returns all of the words.
     #[must_use]
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: `begin` is aligned to a page, and so many words are mapped from it until `self` is dropped; the
-        // file stays as long (its seal was looked at). Any bits are a number, and other processes may write at
-        // any time, for which atomics are made. No other kind of access is ever made to them.
+        // SAFETY: `begin` is aligned to a page, and this many words are mapped from it until `self` is dropped; the
+        // file stays that long (its seal was checked). Any bit pattern is a number, and other processes may write at
+        // any time, which is what atomics are for. They are never accessed in any other way.
         unsafe { slice::from_raw_parts(self.begin.as_ptr().cast(), self.extent.words) }
     }
 
-    /// Copies octets to a place behind the words.
+    /// Copies octets to an offset after the words.
     pub fn write(&self, at: usize, from: &[u8]) {
         let to = self.place(at, from.len());
-        // SAFETY: so many octets are inside of the mapping, and nothing of Rust's is. That the other process reads
-        // or writes there at the same time can only be if it breaks the rules of what is there, and then it alone
-        // gets garbage: to this process the memory is like a device's, of which there is never a reference.
+        // SAFETY: this many octets are inside the mapping, and no Rust object is. The other process can only read or write
+        // there at the same time by breaking the protocol, and then it alone gets garbage: to this process the
+        // memory is like a device's, to which there is never a reference.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
     }
 
-    /// Copies octets from there.
+    /// Copies octets from an offset after the words.
     pub fn read(&self, at: usize, into: &mut [u8]) {
         let from = self.place(at, into.len());
-        // SAFETY: as for `write`. Any bits are octets; what they say is looked at in the copy.
+        // SAFETY: as for `write`. Any bits are octets; what they say is checked in the copy.
         unsafe { ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
     }
 
-    /// A place behind the words, with room for so many octets.
+    /// Returns the address of an offset after the words, with room for this many octets.
     fn place(&self, at: usize, long: usize) -> *mut u8 {
         let octets = self.extent.octets;
         assert!(at <= octets && long <= octets - at, "inside of the memory");
-        // SAFETY: inside of the mapping, as was just looked at.
+        // SAFETY: inside the mapping, as was just checked.
         unsafe { self.begin.as_ptr().add(self.extent.words_bytes() + at) }
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: exactly what mmap gave, and nothing that was lent of it is left. Should it fail, the mapping
-        // stays, which harms nobody.
+        // SAFETY: exactly what mmap returned, and nothing borrows from it any more. If it fails the mapping stays, which does
+        // no harm.
         let _ = unsafe { munmap(self.begin.as_ptr().cast(), self.extent.bytes()) };
     }
 }

@@ -1,15 +1,15 @@
-//! Which connections a process has, in memory that the guardian can still read when the process is dead.
+//! The table of a process's connections, in memory that the guardian can still read when the process is dead.
 //!
-//! Slots of one size, written by one process without asking anybody, and believed by nobody: the guardian
-//! reads octets of a file whose length is sealed, and looks at each address before it does anything with it.
+//! Slots of equal size, written by one process without asking anybody, and trusted by nobody: the guardian reads them from a
+//! file whose length is sealed, and checks each address before it uses it.
 //!
 //! | word of a slot | holds |
 //! |---|---|
 //! | 0 | one in the upper half if the slot is used; then the local port, then the remote one |
-//! | 1, 2 | the local address as it is on the wire; IPv4's are mapped into IPv6 |
-//! | 3, 4 | the remote one |
+//! | 1, 2 | the local address in network byte order; IPv4's are mapped into IPv6 |
+//! | 3, 4 | the remote address |
 //!
-//! Before all slots there is one word: how many of them may be used.
+//! One word precedes the slots: how many of them may be in use.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -21,7 +21,7 @@ use rustix::io::pread;
 
 use crate::shared::{Extent, Shared};
 
-/// Connections that fit. Memory is taken for those that there are.
+/// How many connections fit. Only as much memory is used as there are connections.
 pub const SLOTS: usize = 1 << 20;
 
 const SLOT_WORDS: usize = 5;
@@ -29,28 +29,28 @@ const WORD_BYTES: usize = size_of::<u64>();
 const SLOT_BYTES: usize = SLOT_WORDS * WORD_BYTES;
 const EXTENT: Extent = Extent { words: 1 + SLOTS * SLOT_WORDS, octets: 0 };
 const USED: u64 = 1 << 32;
-/// Slots that are read at a time.
+/// How many slots are read at a time.
 const READ_SLOTS: usize = 1024;
 
-/// A connection that is in a [`Table`]; to be taken out with [`Table::remove`].
+/// The entry of a connection in a [`Table`]; to be taken out with [`Table::remove`].
 #[derive(Debug)]
 #[must_use]
 pub struct Entry(usize);
 
-/// The table, as its writer has it.
+/// The table, as its writer sees it.
 #[derive(Debug)]
 pub struct Table {
     memory: Shared,
-    /// Of this process's threads only.
+    /// For this process's threads only.
     free: Mutex<Free>,
 }
 
-/// Slots that are not used.
+/// Slots that are not in use.
 #[derive(Debug, Default)]
 struct Free {
-    /// Below `fresh`, those that were used last on top.
+    /// Slots below `fresh`, those that were used last on top.
     again: Vec<usize>,
-    /// The first that was never used.
+    /// The first slot that was never used.
     fresh: usize,
 }
 
@@ -60,7 +60,7 @@ impl Table {
         Ok(Self { memory: Shared::map(memory.as_fd(), EXTENT)?, free: Mutex::default() })
     }
 
-    /// Writes down a connection. None if the table is full: then nobody resets it.
+    /// Enters a connection. `None` if the table is full: then nobody will reset it.
     pub fn enter(&self, local: SocketAddr, remote: SocketAddr) -> Option<Entry> {
         let slot = {
             let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
@@ -68,7 +68,7 @@ impl Table {
                 Some(slot) => slot,
                 None if free.fresh < SLOTS => {
                     free.fresh += 1;
-                    // The slot is not used yet; it may as well be looked at.
+                    // The slot is not in use yet; reading it does no harm.
                     self.memory.words()[0].store(free.fresh as u64, Ordering::Release);
                     free.fresh - 1
                 }
@@ -85,7 +85,7 @@ impl Table {
         Some(Entry(slot))
     }
 
-    /// The connection is over, and nobody will ask for it any more: not even TIME-WAIT is left.
+    /// Removes a connection that is over and will never be asked for again: not even TIME-WAIT is left.
     pub fn remove(&self, entry: Entry) {
         self.slot(entry.0)[0].store(0, Ordering::Release);
         self.free.lock().unwrap_or_else(PoisonError::into_inner).again.push(entry.0);
@@ -97,7 +97,7 @@ impl Table {
     }
 }
 
-/// Makes a table, whose length nobody can change.
+/// Creates the memory of a table, whose length cannot change.
 ///
 /// # Errors
 ///
@@ -106,7 +106,7 @@ pub fn create() -> io::Result<OwnedFd> {
     Shared::create("uncork-connections", EXTENT)
 }
 
-/// The connections in a table that somebody else writes: whatever he has written there.
+/// Reads the connections in a table that another process writes: whatever it has written there.
 ///
 /// # Errors
 ///
@@ -115,7 +115,7 @@ pub fn read(memory: BorrowedFd<'_>) -> io::Result<Vec<(SocketAddr, SocketAddr)>>
     read_from(memory, 0, SLOTS).map(|(connections, _)| connections)
 }
 
-/// The same of so many slots at the most, from this one on, and how many slots there were: fewer than that, if there are no more.
+/// Reads those in at most `most` slots, from this one on. Also returns how many slots there were: fewer at the table's end.
 ///
 /// # Errors
 ///
@@ -154,7 +154,7 @@ fn decode(slot: &[u8; SLOT_BYTES]) -> Option<(SocketAddr, SocketAddr)> {
         .then(|| (SocketAddr::new(address(1), local), SocketAddr::new(address(3), remote)))
 }
 
-/// An address in the order of the wire, as two words of memory.
+/// Returns an address in network byte order, as two words of memory.
 fn octets(address: IpAddr) -> [u64; 2] {
     let octets = match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),

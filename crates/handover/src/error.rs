@@ -9,15 +9,15 @@ pub enum Error {
     /// A privilege is missing.
     #[error("a connection is put into the kernel with CAP_NET_ADMIN in its network namespace only")]
     Privilege,
-    /// The same for what is half closed.
+    /// CAP_NET_RAW is missing, for a half-closed connection.
     #[error("a connection that is half closed is put into the kernel with CAP_NET_RAW only")]
     RawPrivilege,
     /// The kernel has such a connection, or does not have the address.
     #[error("the kernel cannot have a connection from {local} to {remote}: {source}")]
     Ends {
-        /// This end.
+        /// The local end.
         local: SocketAddr,
-        /// The other end.
+        /// The remote end.
         remote: SocketAddr,
         /// What the kernel says.
         source: io::Error,
@@ -25,21 +25,21 @@ pub enum Error {
     /// The kernel takes no more of the data.
     #[error("the kernel has no room for {left} octets of the connection: {source}")]
     NoRoom {
-        /// Octets that it has not taken.
+        /// How many octets it has not taken.
         left: usize,
         /// What the kernel says.
         source: io::Error,
     },
-    /// What stands in for the peer's FIN did not reach the socket.
+    /// The packet that stands in for the peer's FIN did not reach the socket.
     #[error(
         "the kernel did not hear that the connection is half closed: a rule of its firewall drops packets \
          from this host to itself"
     )]
     Unheard,
-    /// Something else.
+    /// Another system call has failed.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was to be done.
+        /// What was attempted.
         what: &'static str,
         /// What the kernel says.
         source: io::Error,

@@ -1,4 +1,4 @@
-//! What is in the queues of a connection, into those of a socket.
+//! Puts the data of a connection's queues into those of a socket.
 
 use std::io::Read;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
@@ -10,16 +10,16 @@ use uncork_stack::{Detached, Snapshot, SnapshotState};
 use crate::error::Error;
 use crate::options::{Queue, set_queue, unlock_buffers};
 
-/// Octets that are offered at once. If that is too much, a half of it is, down to a page's worth.
+/// How many octets are offered at once. If that is too much, half of it is, down to a kibibyte.
 const OFFER_BYTES: usize = 256 << 10;
 const LEAST_BYTES: usize = 1 << 10;
 
-/// Puts what was not read, and what was sent and is not acknowledged, into the queues of a socket that
-/// [`crate::open`] has made: as many octets of either as the snapshot says, read one behind the other.
+/// Puts unread data, and data that was sent and is not acknowledged, into the queues of a socket that
+/// [`crate::open`] has made: as many octets of either as the snapshot says, read one after the other.
 ///
 /// # Errors
 ///
-/// [`Error::NoRoom`], that there are fewer octets, or what else the kernel says.
+/// [`Error::NoRoom`]; too few octets; or what else the kernel says.
 pub fn fill(
     socket: BorrowedFd<'_>,
     snapshot: &Snapshot,
@@ -43,8 +43,8 @@ pub fn fill(
     set_queue(socket, Queue::None).map_err(Error::doing("leave the queues"))
 }
 
-/// Sends what was not sent, on the socket that [`crate::start`] has let go, and what ends behind it; from here
-/// on it is a socket like any other. That takes no privilege.
+/// Sends what was not sent yet on a socket that [`crate::start`] has released, and then the FIN that belongs after it;
+/// afterwards it is a socket like any other. This takes no privilege.
 ///
 /// # Errors
 ///

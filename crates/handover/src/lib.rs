@@ -1,39 +1,38 @@
-//! A live TCP connection of the user-space stack becomes one of the kernel's: `Stack::detach` gives it away,
-//! and a socket in the kernel's repair mode takes it. The peer notices nothing.
+//! Hands a live TCP connection of the user-space stack over to the kernel: `Stack::detach` gives it away, and a socket
+//! in the kernel's repair mode (TCP_REPAIR) takes it. The peer notices nothing.
 //!
 //! | step | who | what |
 //! |---|---|---|
 //! | [`open`] | CAP_NET_ADMIN | a socket in repair mode with the ends, numbers and options of the connection |
-//! | [`fill`] | who has made it | what was not read and what is not acknowledged, into its queues |
-//! | | CAP_NET_ADMIN | from here on its segments have to come to the kernel |
-//! | [`start`] | CAP_NET_ADMIN, CAP_NET_RAW for what is half closed | windows, ends, and out of repair mode: it lives |
-//! | [`send_rest`] | anybody with the socket | what was not sent yet, and the end that belongs behind it |
-//! | [`bring`] | CAP_NET_RAW | what the peer has said meanwhile to who had the connection before |
+//! | [`fill`] | the process that has made it | unread and unacknowledged data, into its queues |
+//! | | CAP_NET_ADMIN | from here on the connection's segments have to come to the kernel |
+//! | [`start`] | CAP_NET_ADMIN, CAP_NET_RAW for what is half closed | windows, FINs, and the end of repair mode: the connection lives |
+//! | [`send_rest`] | any process with the socket | what was not sent yet, and the FIN that belongs after it |
+//! | [`bring`] | CAP_NET_RAW | what the peer has sent meanwhile to the former owner of the connection |
 //!
-//! [`to_kernel`] does all of it. Nothing waits for the network, and what fails leaves no trace: a socket in
-//! repair mode that is closed says nothing to anybody. Up to [`start`] the socket is for nobody without the privilege
-//! ([`open`] says why), so the octets of its queues pass through whoever has it: [`queued`] keeps them in memory that can be
-//! passed on.
+//! [`to_kernel`] does all of it. Nothing waits for the network, and a failure leaves no trace: closing a socket in
+//! repair mode sends nothing. Until [`start`] no process without the privilege may have the socket ([`open`] says why), so the
+//! data of its queues passes through the process that has the privilege: [`queued`] puts it in memory that can be passed on.
 //!
-//! Traps, which CRIU's libsoccr has found before:
-//! - the numbers are those of the queues' beginnings, set before connect(2), options after it and before any
-//!   data;
-//! - a queue takes as much as the buffers hold, so these are made larger first, which takes them out of the
+//! Traps that CRIU's libsoccr found before us:
+//! - the sequence numbers are those of the queues' beginnings, set before connect(2); options are set after it and before
+//!   any data;
+//! - a queue takes as much as the buffers hold, so these are enlarged first, which takes them out of the
 //!   kernel's hands until they are unlocked;
 //! - a receive queue takes what memory allows at once, so what is refused is offered in smaller pieces;
-//! - the windows can be set only when the receive queue has been filled, as they are checked against it;
-//! - what was not sent must not be put into the queue in repair mode, where all counts as sent;
-//! - a FIN that was taken has to come again: nothing else makes a connection half closed.
+//! - the windows can be set only once the receive queue has been filled, as they are checked against it;
+//! - unsent data must not be put into the queue in repair mode, where everything counts as sent;
+//! - a FIN that was received has to arrive again: nothing else makes a connection half closed.
 //!
 //! And four of our own:
-//! - the size of segments is reckoned by connect(2), which believes that the peer has said nothing of it, and
-//!   not anew when it is told: segments would have 536 octets for ever;
-//! - without shifts for the windows the kernel keeps the one that it would have asked for, and a peer that does
-//!   not scale is told a window that is too small;
-//! - a timestamp that is odd switches the clock to microseconds (Linux 6.7);
-//! - the packet that stands in for the peer's FIN tells his window, too.
+//! - the segment size is computed by connect(2), which assumes that the peer has announced none, and
+//!   is not computed again when it is told: segments would have 536 octets for ever;
+//! - without window scales the kernel keeps the one that it would have asked for, and a peer that does
+//!   not scale is told too small a window;
+//! - an odd timestamp switches the clock to microseconds (Linux 6.7);
+//! - the packet that stands in for the peer's FIN also announces the peer's window.
 //!
-//! An address of IPv6's own link needs its device: set the scope of both ends in the snapshot.
+//! A link-local address of IPv6 needs its device: set the scope of both ends in the snapshot.
 #![deny(unsafe_code)]
 
 mod error;
@@ -55,8 +54,8 @@ pub use queued::{octets, queued};
 pub use segment::bring;
 pub use start::start;
 
-/// All of it at once, for who has the privilege and knows that the connection's segments come to the kernel by
-/// now.
+/// Does all of it at once, for a process that has the privilege and knows that the connection's segments reach the kernel
+/// by now.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! A socket in repair mode, with the ends, numbers and options of a connection.
+//! Makes a socket in repair mode, with the ends, sequence numbers and options of a connection.
 
 use std::net::{SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -14,31 +14,31 @@ use crate::options::{
     Agreed, Queue, set_agreed, set_queue, set_repair, set_segment, set_sequence, set_timestamp,
 };
 
-/// What a buffer has beside its octets, at least.
+/// Room in a buffer beyond its octets, at least.
 const SLACK_BYTES: usize = 64 << 10;
 
-/// What TCP_MAXSEG may be (TCP_MIN_MSS, MAX_TCP_WINDOW).
+/// Smallest and largest value of TCP_MAXSEG (TCP_MIN_MSS, MAX_TCP_WINDOW).
 const SEGMENT_BYTES: (u16, u16) = (88, 32_767);
 
-/// Which kind of socket takes a connection over IPv4: what its program has made.
+/// The family of the socket that takes over an IPv4 connection: that of the socket which the program has made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
-    /// The address's own.
+    /// The family of the address.
     OfAddress,
-    /// AF_INET6, which has the addresses of IPv4 as mapped ones.
+    /// AF_INET6, with IPv4 addresses as mapped ones.
     Inet6,
 }
 
 /// Makes a socket in repair mode for the connection, in the network namespace of this thread. Its queues are
 /// empty; see [`crate::fill`].
 ///
-/// Nobody without the privilege may have this socket before [`crate::start`], nor be given one that was in repair mode and is
-/// not connected: who has one disconnects it, binds it where somebody else listens, and listens there himself
-/// (`SK_FORCE_REUSE`). So there is no way to do the same with a socket that is somebody's.
+/// No process without the privilege may have this socket before [`crate::start`], nor any socket that was in repair mode and is
+/// not connected: it could disconnect it, bind it where another process listens, and listen there itself
+/// (`SK_FORCE_REUSE`). So the same cannot be done with a socket that a program already has.
 ///
 /// # Errors
 ///
-/// [`Error::Privilege`] without CAP_NET_ADMIN; [`Error::Ends`] if the kernel has such a connection itself, or not
+/// [`Error::Privilege`] without CAP_NET_ADMIN; [`Error::Ends`] if the kernel has such a connection itself, or does not have
 /// the address; or what else the kernel says.
 pub fn open(snapshot: &Snapshot, family: Family) -> Result<OwnedFd, Error> {
     let domain = match family {
@@ -57,7 +57,7 @@ fn prepare(fd: BorrowedFd<'_>, snapshot: &Snapshot, family: Family) -> Result<()
         Family::Inet6 => (mapped(snapshot.local), mapped(snapshot.remote)),
     };
     if domain_differs(family, snapshot) {
-        // Whatever net.ipv6.bindv6only says of new ones.
+        // Whatever net.ipv6.bindv6only says for new sockets.
         setsockopt(&fd, sockopt::Ipv6V6Only, &false)
             .map_err(|error| Error::doing("let IPv4 come to it")(error.into()))?;
     }
@@ -84,19 +84,19 @@ fn prepare(fd: BorrowedFd<'_>, snapshot: &Snapshot, family: Family) -> Result<()
     set_segment(fd, None).map_err(Error::doing("set the size of segments"))?;
     set_agreed(fd, &agreed(snapshot)).map_err(Error::doing("set what the SYNs have agreed on"))?;
     if let Some(stamp) = snapshot.timestamp {
-        // An odd one would mean microseconds; it must not go back.
+        // An odd one would mean microseconds; and the clock must not go back.
         set_timestamp(fd, stamp.wrapping_add(1) & !1)
             .map_err(Error::doing("set the clock of the timestamps"))?;
     }
     set_queue(fd, Queue::None).map_err(Error::doing("leave the queues"))
 }
 
-/// Whether it is of IPv6 and its ends are not.
+/// Tells whether the socket is of IPv6 and its ends are not.
 fn domain_differs(family: Family, snapshot: &Snapshot) -> bool {
     family == Family::Inet6 && snapshot.local.is_ipv4()
 }
 
-/// What the SYNs have agreed on. Without shifts the kernel would scale by what it had wanted to say itself.
+/// Returns what the SYNs have agreed on. Without shifts the kernel would scale by what it would have offered itself.
 fn agreed(snapshot: &Snapshot) -> Vec<Agreed> {
     let (send, receive) = snapshot.window_shifts.unwrap_or_default();
     let mut agreed = vec![Agreed::Segment(snapshot.segment_bytes), Agreed::Shifts(send, receive)];
@@ -109,8 +109,8 @@ fn agreed(snapshot: &Snapshot) -> Vec<Agreed> {
     agreed
 }
 
-/// Buffers that take what is there, and what the peer may still send into the window that it was told. The kernel
-/// doubles what it is told, for what packets cost beside their octets (socket(7)).
+/// Enlarges the buffers for the queued data, and for what the peer may still send into the window that it was told. The kernel
+/// doubles the sizes that it is given, for what packets cost beside their octets (socket(7)).
 fn make_room(opened: BorrowedFd<'_>, snapshot: &Snapshot) -> Result<(), Error> {
     let bytes = |counts: [u32; 2]| {
         counts.into_iter().map(|count| count as usize).sum::<usize>() * 2 + SLACK_BYTES

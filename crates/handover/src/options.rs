@@ -1,4 +1,4 @@
-//! The options of a socket's repair mode (linux/tcp.h) and of its buffers, which no library has.
+//! Socket options of repair mode (linux/tcp.h) and of buffers, which no library has.
 //!
 //! The one file of this crate with `unsafe`.
 #![allow(unsafe_code)]
@@ -19,7 +19,7 @@ const TCP_TIMESTAMP: c_int = 24;
 const TCP_REPAIR_WINDOW: c_int = 29;
 const SO_BUF_LOCK: c_int = 72;
 
-/// Which queue what follows is about.
+/// The queue that subsequent options apply to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Queue {
     None = 0,
@@ -31,7 +31,7 @@ pub(crate) enum Queue {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Agreed {
     Segment(u16),
-    /// Of the peer's windows, and of ours.
+    /// Window scales of the peer, and of ours.
     Shifts(u8, u8),
     Sack,
     Timestamps,
@@ -59,13 +59,13 @@ pub(crate) struct Window {
     pub(crate) rcv_wup: u32,
 }
 
-/// Begins or ends the repair mode; with its end a probe asks the peer for his window.
+/// Begins or ends repair mode; at its end a probe asks the peer for its window.
 pub(crate) fn set_repair(socket: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     set(socket, libc::IPPROTO_TCP, TCP_REPAIR, &[u32::from(on)])
 }
 
-/// SO_REUSEADDR, which the end of the repair mode takes away (do_tcp_setsockopt) and an accepted socket has of its
-/// listener: without, its TIME-WAIT would keep the port from a server that starts anew.
+/// Sets SO_REUSEADDR, which the end of repair mode clears (do_tcp_setsockopt), and which an accepted socket inherits from its
+/// listener: without it, a TIME-WAIT would keep a restarted server from the port.
 pub(crate) fn allow_reuse(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, &[1])
 }
@@ -74,7 +74,7 @@ pub(crate) fn set_queue(socket: BorrowedFd<'_>, queue: Queue) -> io::Result<()> 
     set(socket, libc::IPPROTO_TCP, TCP_REPAIR_QUEUE, &[queue as u32])
 }
 
-/// The number that the queue chosen begins with.
+/// Sets the sequence number that the chosen queue begins with.
 pub(crate) fn set_sequence(socket: BorrowedFd<'_>, first: u32) -> io::Result<()> {
     set(socket, libc::IPPROTO_TCP, TCP_QUEUE_SEQ, &[first])
 }
@@ -84,12 +84,12 @@ pub(crate) fn set_agreed(socket: BorrowedFd<'_>, agreed: &[Agreed]) -> io::Resul
     set(socket, libc::IPPROTO_TCP, TCP_REPAIR_OPTIONS, &numbers)
 }
 
-/// The largest segment that is sent, in octets, or that nothing is said of it.
+/// Sets the largest segment that is sent, in octets; with `None`, no limit is set.
 pub(crate) fn set_segment(socket: BorrowedFd<'_>, bytes: Option<u16>) -> io::Result<()> {
     set(socket, libc::IPPROTO_TCP, TCP_MAXSEG, &[bytes.unwrap_or(0).into()])
 }
 
-/// What the clock of its timestamps says now.
+/// Sets the clock of the timestamps.
 pub(crate) fn set_timestamp(socket: BorrowedFd<'_>, stamp: u32) -> io::Result<()> {
     set(socket, libc::IPPROTO_TCP, TCP_TIMESTAMP, &[stamp])
 }
@@ -100,30 +100,30 @@ pub(crate) fn set_window(socket: BorrowedFd<'_>, window: Window) -> io::Result<(
     set(socket, libc::IPPROTO_TCP, TCP_REPAIR_WINDOW, &numbers)
 }
 
-/// The kernel may choose the sizes of its buffers again (Linux 5.14).
+/// Lets the kernel choose the sizes of the buffers again (Linux 5.14).
 pub(crate) fn unlock_buffers(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, SO_BUF_LOCK, &[0])
 }
 
-/// The state that the kernel has it in (`tcpi_state`, net/tcp_states.h).
+/// Returns the kernel's state of the connection (`tcpi_state`, net/tcp_states.h).
 pub(crate) fn state(socket: BorrowedFd<'_>) -> io::Result<u8> {
     let mut state = 0_u8;
     let mut bytes: socklen_t = 1;
     let start: *mut c_void = (&raw mut state).cast();
     let (level, option) = (libc::IPPROTO_TCP, libc::TCP_INFO);
-    // SAFETY: the kernel writes no more than `bytes` octets, which is one, to `start`, which is that of `state`,
-    // and the octets' number to `bytes`; the descriptor is open as long as it is borrowed.
+    // SAFETY: the kernel writes at most `bytes` octets, which is one, to `start`, the address of `state`, and their
+    // number to `bytes`; the descriptor is open while it is borrowed.
     let failed =
         unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, start, &raw mut bytes) };
     if failed == 0 { Ok(state) } else { Err(io::Error::last_os_error()) }
 }
 
-/// All of these options are rows of numbers.
+/// Sets an option whose value is an array of numbers, as all of these are.
 fn set(socket: BorrowedFd<'_>, level: c_int, option: c_int, numbers: &[u32]) -> io::Result<()> {
     let bytes = socklen_t::try_from(size_of_val(numbers)).map_err(io::Error::other)?;
     let start: *const c_void = numbers.as_ptr().cast();
     // SAFETY: the kernel reads `bytes` octets from `start`, which are those of `numbers`, a borrow that outlives
-    // the call; the descriptor is open as long as it is borrowed.
+    // the call; the descriptor is open while it is borrowed.
     let failed = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, start, bytes) };
     if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -1,4 +1,4 @@
-//! The octets of a connection's queues on their way to who fills them in: memory that is passed on.
+//! The data of a connection's queues on its way to the process that fills it in: memory that can be passed on.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -8,7 +8,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use uncork_stack::Detached;
 
-/// What [`crate::fill`] is to read, in memory; none if there is nothing.
+/// Writes what [`crate::fill`] is to read into memory; `None` if there is nothing.
 ///
 /// # Errors
 ///
@@ -23,8 +23,8 @@ pub fn queued(detached: &Detached) -> io::Result<Option<OwnedFd>> {
     Ok(Some(memory.into()))
 }
 
-/// The octets of such memory, which somebody has passed who is not trusted: he may change them at any time, and make fewer of
-/// them. Nothing else is read, as a file or a socket might be waited for.
+/// Reads such memory as passed by an untrusted process, which may change and truncate it at any time. Nothing but memory is
+/// read, as reading a file or a socket might block.
 ///
 /// # Errors
 ///
@@ -37,7 +37,7 @@ pub fn octets(passed: BorrowedFd<'_>) -> io::Result<impl io::Read> {
     Ok(Octets { memory: passed.as_fd().try_clone_to_owned()?.into(), at: 0 })
 }
 
-/// Wherever others have the position of the file.
+/// A reader with a position of its own, as others may move the file's.
 struct Octets {
     memory: File,
     at: u64,

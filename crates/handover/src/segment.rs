@@ -1,7 +1,7 @@
-//! What the peer has said once and will not say again: that he has ended, that he knows that we have, or a reset. It is
-//! said in his place, by a packet from this host to itself.
+//! Segments that the peer has sent once and will not send again: its FIN, its ACK of ours, or a reset. They are sent in its
+//! place, by a packet from this host to itself.
 //!
-//! Such a packet comes in by the loopback device with its route on it, so that no check of its source stops it.
+//! Such a packet comes in by the loopback device with its route attached, so no check of its source stops it.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -21,18 +21,18 @@ use crate::error::Error;
 /// Octets of TCP's header without options.
 const HEADER_BYTES: usize = 20;
 
-/// What the peer has said.
+/// What the peer has sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Said {
-    /// His FIN, behind all that has come.
+    /// Its FIN, after all data that has come.
     Fin,
-    /// That he has ours.
+    /// Its ACK of our FIN.
     HasOurFin,
-    /// That there is no connection any more.
+    /// Its reset: there is no connection any more.
     Reset,
 }
 
-/// Says it in his place.
+/// Sends this segment in the peer's place.
 pub(crate) fn pretend(snapshot: &Snapshot, said: Said) -> Result<(), Error> {
     if snapshot.local.is_ipv4() != snapshot.remote.is_ipv4() {
         return Err(Error::doing("say what the peer has said")(io::ErrorKind::InvalidInput.into()));
@@ -40,14 +40,14 @@ pub(crate) fn pretend(snapshot: &Snapshot, said: Said) -> Result<(), Error> {
     send(snapshot.local, &packet(snapshot, said))
 }
 
-/// Says in a peer's place what he has said and the kernel has not heard: a segment, TCP's header with what is behind it, that
-/// came to somebody else while the kernel took the connection over. It is the peer's at `remote` whatever it says of ports.
+/// Sends a segment in the peer's place that the kernel has not received (the TCP header and what follows it): it arrived at
+/// another process while the kernel was taking the connection over. It counts as the peer's at `remote`, whatever its ports are.
 ///
 /// # Errors
 ///
 /// [`Error::RawPrivilege`] without CAP_NET_RAW, or what else the kernel says.
 pub fn bring(local: SocketAddr, remote: SocketAddr, segment: &[u8]) -> Result<(), Error> {
-    // Otherwise there would be no header of IP, and what stands in its place would be the caller's.
+    // Otherwise there would be no IP header, and the caller could choose what stands in its place.
     if segment.len() < HEADER_BYTES || local.is_ipv4() != remote.is_ipv4() {
         return Err(Error::doing("say what is no segment of this connection")(
             io::ErrorKind::InvalidInput.into(),
@@ -84,7 +84,7 @@ fn packet(snapshot: &Snapshot, said: Said) -> Vec<u8> {
         Said::HasOurFin => Flags::ACK,
         Said::Reset => Flags::ACK.with(Flags::RST),
     };
-    // Behind what was sent there is our FIN.
+    // Our FIN follows what was sent.
     let acknowledges = SeqNumber(snapshot.send_first) + u32::from(said == Said::HasOurFin);
     let fields = Fields {
         source_port: snapshot.remote.port(),
@@ -92,7 +92,7 @@ fn packet(snapshot: &Snapshot, said: Said) -> Vec<u8> {
         seq: SeqNumber(snapshot.receive_first) + snapshot.unread_bytes,
         ack: acknowledges,
         flags,
-        // It is believed: what he has said last.
+        // The kernel believes it: the window that the peer has announced last.
         window: u16::try_from(snapshot.send_window_bytes >> shift).unwrap_or(u16::MAX),
     };
     let mut segment = vec![0; HEADER_BYTES];
@@ -101,7 +101,7 @@ fn packet(snapshot: &Snapshot, said: Said) -> Vec<u8> {
     wrapped(snapshot.remote, snapshot.local, segment)
 }
 
-/// A packet with this segment, whose checksum is filled in.
+/// Makes a packet with this segment, and fills in the checksum.
 fn wrapped(from: SocketAddr, to: SocketAddr, mut segment: Vec<u8>) -> Vec<u8> {
     let bytes = segment.len();
     let mut packet = header(from, to, bytes);
@@ -145,7 +145,7 @@ fn header(from: SocketAddr, to: SocketAddr, payload_bytes: usize) -> Vec<u8> {
             .emit(&mut header);
             header
         }
-        // A connection has both ends of one version.
+        // Both ends of a connection are of one version.
         _ => Vec::new(),
     }
 }

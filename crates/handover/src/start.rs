@@ -1,4 +1,4 @@
-//! The last step: windows, what has ended, and out of repair mode.
+//! The last step: sets the windows, repeats FINs, and ends repair mode.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
@@ -18,15 +18,15 @@ const CLOSE_WAIT: u8 = 8;
 const CLOSING: u8 = 11;
 
 const BETWEEN_LOOKS: Duration = Duration::from_micros(100);
-/// How long it is waited in any case until the kernel has heard something, and how much longer as long as that is seldom: whoever
-/// has a snapshot that is not true waits in vain, and who waits for him has others to serve.
+/// How long the kernel is given in any case to receive a packet, and how much longer while such waits are rare: with an untrue
+/// snapshot the wait is in vain, and the process that waits has others to serve.
 const PATIENCE: Duration = Duration::from_millis(1);
 const MORE_PATIENCE: Duration = Duration::from_millis(100);
-/// Part of the time that may be waited so.
+/// One part in so many of the time may be spent on such waits.
 const SHARE: u32 = 100;
 
-/// Lets a socket go that was made by [`crate::open`] and filled by [`crate::fill`]. The segments of the connection
-/// must come to the kernel by now: it asks the peer for his window, and the answer is for it.
+/// Releases a socket that was made by [`crate::open`] and filled by [`crate::fill`]. The connection's segments
+/// must reach the kernel by now: it asks the peer for its window, and the answer is for the kernel.
 ///
 /// # Errors
 ///
@@ -48,7 +48,7 @@ pub fn start(socket: BorrowedFd<'_>, snapshot: &Snapshot) -> Result<(), Error> {
         .map_err(Error::doing("let the connection go"))
 }
 
-/// Both ends' FINs in the order in which they were, as far as they were sent, or the peer's reset.
+/// Repeats both ends' FINs, as far as they were sent, in their original order, or the peer's reset.
 fn end(socket: BorrowedFd<'_>, snapshot: &Snapshot) -> Result<(), Error> {
     let ours = |said: bool| if said { shut(socket) } else { Ok(()) };
     match snapshot.state {
@@ -71,8 +71,8 @@ fn end(socket: BorrowedFd<'_>, snapshot: &Snapshot) -> Result<(), Error> {
     }
 }
 
-/// Says it in the peer's place, and sees that it was heard: a packet to this host itself is taken in at once,
-/// unless the kernel leaves that to a thread of its own.
+/// Sends a segment in the peer's place, and checks that it was received: a packet to this host itself is received at
+/// once, unless the kernel leaves that to a thread of its own.
 fn hear(socket: BorrowedFd<'_>, snapshot: &Snapshot, said: Said, then: u8) -> Result<(), Error> {
     static WAITED: Mutex<Waited> = Mutex::new(Waited(None));
     pretend(snapshot, said)?;
@@ -92,11 +92,11 @@ fn hear(socket: BorrowedFd<'_>, snapshot: &Snapshot, said: Said, then: u8) -> Re
     if heard? { Ok(()) } else { Err(Error::Unheard) }
 }
 
-/// How much was waited: until when that is made up for.
+/// Until when the time spent on earlier waits is being made up for.
 struct Waited(Option<Instant>);
 
 impl Waited {
-    /// How long it may be waited now.
+    /// Returns how long a wait may take now.
     fn patience(&self, now: Instant) -> Duration {
         let owed = self.0.map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
         PATIENCE + MORE_PATIENCE.saturating_sub(owed / SHARE)
@@ -108,7 +108,7 @@ impl Waited {
     }
 }
 
-/// In repair mode, with the queue of what is sent chosen, a FIN counts as sent without being it.
+/// Shuts the sending side down. In repair mode, with the send queue chosen, the FIN counts as sent without being sent.
 fn shut(socket: BorrowedFd<'_>) -> Result<(), Error> {
     set_queue(socket, Queue::Send).map_err(Error::doing("choose a queue"))?;
     shutdown(socket.as_raw_fd(), Shutdown::Write)
@@ -130,7 +130,7 @@ mod tests {
             waited.note(now, patience);
         }
         assert!(now - begun < PATIENCE * 100 + MORE_PATIENCE * 2, "{:?}", now - begun);
-        // What comes then has as long as ever, after a while.
+        // After a while a wait may again take as long as ever.
         let after = now + MORE_PATIENCE * SHARE * 4;
         assert_eq!(waited.patience(after), PATIENCE + MORE_PATIENCE);
     }

@@ -1,5 +1,5 @@
-//! What is told to who asks for an instance's own report (`uncork stack stat PID`), beside its work: some connections a
-//! turn, and the rest of the way by a thread, so that a slow reader holds up nobody.
+//! The instance's report on itself (`uncork stack stat PID`), made beside its work: some connections a turn, and written by a
+//! thread, so that a slow reader holds up nobody.
 
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
@@ -13,7 +13,7 @@ use uncork_stat::{ByQueue, Connection, Counts, End, Running};
 use crate::floor::Floor;
 use crate::link::Link;
 
-/// How long whoever has asked may take to read what he is told.
+/// How long the asker may take to read the report.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Connections that are looked at in one turn: some ten microseconds.
 const AT_ONCE: usize = 16;
@@ -37,11 +37,11 @@ impl Telling {
         Self { to: UnixStream::from(to), left, lines }
     }
 
-    /// Looks at some more. Nothing is left of it when all were looked at.
+    /// Looks at some more connections. Returns nothing when all were looked at.
     pub(crate) fn go_on(mut self, floor: &mut Floor) -> Option<Self> {
         for (link, id) in self.left.split_off(self.left.len().saturating_sub(AT_ONCE)) {
             let (link, now) = floor.link(link);
-            // It may have ended since.
+            // The connection may have ended since.
             if let Some(info) = link.stack().info(now, id) {
                 uncork_stat::put(&mut self.lines, &Connection::from(&info));
             }
@@ -50,7 +50,7 @@ impl Telling {
             return Some(self);
         }
         uncork_stat::put(&mut self.lines, &End::new());
-        // Who has asked may be gone, or there may be no memory for a thread: he sees that not all was told.
+        // The asker may be gone, or there may be no memory for a thread: then it finds the report without its end.
         let _ = thread::Builder::new().name("report".to_owned()).spawn(move || self.write());
         None
     }

@@ -1,4 +1,4 @@
-//! What a guest says, done.
+//! Carries out guests' commands.
 
 use serde::de::DeserializeOwned;
 use serde_json as json;
@@ -18,7 +18,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Damaged> {
     json::from_slice(bytes).map_err(|_| Damaged("a command that is not understood"))
 }
 
-/// No guest has more of the instance's memory than its half of the library would let it have.
+/// Limits an option: no guest gets more of the instance's memory than its half of the library would let it have.
 fn limited(option: SocketOption) -> SocketOption {
     match option {
         SocketOption::SendBuffer(bytes) => SocketOption::SendBuffer(bytes.min(MOST_BUFFER_BYTES)),
@@ -33,7 +33,7 @@ fn limited(option: SocketOption) -> SocketOption {
 }
 
 impl Floor {
-    /// Does what guest `at` has said.
+    /// Carries out a command of guest `at`.
     pub(crate) fn command(
         &mut self,
         at: usize,
@@ -84,7 +84,7 @@ impl Floor {
         }
     }
 
-    /// Does something with a connection, if there is something to be done it with.
+    /// Does something with a connection, if the stack has it.
     fn with(
         &mut self,
         at: usize,
@@ -102,14 +102,14 @@ impl Floor {
 
     fn connect(&mut self, at: usize, number: u32, ends: Ends) -> Result<(), Damaged> {
         let Some(guest) = self.guest(at) else { return Ok(()) };
-        // One behind the other, so that there is not much room between them.
+        // Numbers follow one another, so that little room is wasted between them.
         if number.is_multiple_of(2) || number as usize > guest.seats.len() + 1 {
             return Err(Damaged("a number that is not the program's"));
         }
         let granted =
             |floor: &mut Self| floor.guest(at).is_some_and(|guest| guest.connections.remove(&ends));
         if !granted(self) {
-            // The guardian has said so before the program was told.
+            // The guardian has granted it before the program was told.
             self.hear_words();
             if !granted(self) {
                 return Err(Damaged("a connection that was not granted"));
@@ -198,7 +198,7 @@ impl Floor {
             guest.vacate(number);
             return Ok(());
         };
-        // A number of the guest's own it has again when nothing is left, TIME-WAIT included.
+        // The guest may use a number of its own again once nothing is left, TIME-WAIT included.
         if number.is_multiple_of(2) {
             guest.vacate(number);
             self.links[link_at].unbind(id);
@@ -225,7 +225,7 @@ impl Floor {
         Ok(())
     }
 
-    /// A guest wants to give a connection to the kernel.
+    /// Detaches a connection for a guest that wants to hand it over to the kernel.
     fn detach(
         &mut self,
         at: usize,
@@ -243,7 +243,7 @@ impl Floor {
             if let Some(error) = failure {
                 stack.put_back_error(id, error);
             }
-            // The guardian is not asked for nothing: it has others to answer.
+            // The guardian is not asked in vain: it has others to answer.
             if !stack.is_detachable(id) || !self.host.give(program, ends) {
                 return None;
             }
@@ -258,7 +258,7 @@ impl Floor {
         let seat = guest.open_seat(number)?;
         seat.closed = true;
         let detached = whole(detached, seat);
-        // The guardian takes it back when the kernel has it, and not before.
+        // The guardian takes it back once the kernel has it, and not before.
         self.opened.remove(&ends);
         let Some(guest) = self.guest(at) else { return Ok(()) };
         let Snapshot { local, remote, .. } = detached.snapshot;
@@ -276,7 +276,7 @@ impl Floor {
         Ok(())
     }
 
-    /// The kernel has a connection that a guest has given to it: what came here before it did is to go there, too.
+    /// Tells a guest what came here for its detached connection until the kernel had it: that is to go there, too.
     fn tell_caught(
         &mut self,
         at: usize,
@@ -284,7 +284,7 @@ impl Floor {
         ends: Ends,
     ) -> Result<(), Damaged> {
         let mut caught = Vec::new();
-        // Nobody hears what came for another one's.
+        // No guest is told what came for another's connection.
         if self.guest(at).is_some_and(|guest| guest.forget_given(ends))
             && let Some(link) = self.link_of(ends.local)
         {
@@ -301,7 +301,7 @@ impl Floor {
     }
 }
 
-/// With what was here, and not in the stack.
+/// Adds the octets that were kept here and not in the stack.
 fn whole(detached: Detached, seat: &mut Seat) -> Detached {
     let count = |queue: &std::collections::VecDeque<u8>| u32::try_from(queue.len()).unwrap_or(0);
     let mut snapshot = detached.snapshot.clone();

@@ -1,7 +1,7 @@
-//! Listeners. Programs that listen at one place share one listener of the stack's: a connection goes to the one of
-//! them that has the fewest waiting, and to another one if that leaves, or dies, without having accepted it. When the last has gone,
-//! what waits, and handshakes that are under way, wait a while for others, who may be about to come: all of a server's
-//! processes may be exchanged at once.
+//! Desks: listeners that programs share. All programs that listen at one place share one listener of the stack: a connection
+//! goes to the one with the fewest waiting, and to another one if that leaves, or dies, without having accepted it. When the
+//! last has gone, waiting connections and unfinished handshakes wait a while for others, which may be about to come: all of a
+//! server's processes may be exchanged at once.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -15,21 +15,21 @@ use crate::floor::Floor;
 use crate::guest::{Registration, Seat};
 use crate::link::Owner;
 
-/// How long unknown segments of a port that was taken over are not reset: they may be the kernel's.
+/// How long unknown segments to a port that was taken over are not reset: they may be the kernel's.
 const QUIET: Duration = Duration::from_millis(500);
 
-/// How long a place is kept for others: a SYN-ACK is sent again after a second. So long the filters know, too, whose the
-/// handshakes are that have begun (crate guard).
+/// How long a place is kept for others: a SYN-ACK is retransmitted after a second. The filters, too, know for so long whose
+/// the unfinished handshakes are (crate guard).
 const KEPT: Duration = Duration::from_millis(1500);
 
-/// Listeners of the stack's that are kept at once for programs of one user: more than are left in a second and a half by servers
-/// that come and go. For each by itself, or one of them who comes and goes in a loop would have all.
+/// How many listeners of the stack are kept at once for programs of one user: more than servers that come and go leave in a
+/// second and a half. The limit is for each user, or one that comes and goes in a loop would have all.
 const KEPT_AT_ONCE: usize = 256;
 
-/// Listeners that one program may have.
+/// How many listeners one program may have.
 const LISTENERS: usize = 4096;
 
-/// Where it is listened.
+/// A place to listen at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Spot {
     local: SocketAddr,
@@ -41,7 +41,7 @@ impl Spot {
         self.local.ip().is_unspecified()
     }
 
-    /// Whether connections to this end come here.
+    /// Tells whether connections to this end come here.
     fn takes(self, local: SocketAddr) -> bool {
         let ip = self.local.ip();
         let both = ip.is_ipv6() && !self.v6_only;
@@ -54,41 +54,41 @@ impl Spot {
 #[derive(Debug)]
 pub(crate) struct Desk {
     spot: Spot,
-    /// On each device that has it.
+    /// The listener on each device that has the address.
     on: Vec<(usize, ListenerId)>,
-    /// Guests, and the numbers of their listeners.
+    /// Guests, with the numbers of their listeners.
     members: Vec<(usize, u32)>,
-    /// Users whose guests are or were members: what comes here is theirs, and nobody else's.
+    /// Users whose guests are or were members: what comes here is theirs, and no other user's.
     users: Vec<Option<u32>>,
-    /// What one of them wants of TCP Fast Open.
+    /// What the member that asked last wants of TCP Fast Open.
     pub(crate) fast_open: Option<FastOpen>,
 }
 
-/// What the last member of a place has left: one for all who have left it since anything is kept there, if they are the same users'.
+/// What the last member of a place has left. If the place is left again meanwhile by the same users, it is all in one.
 #[derive(Debug)]
 pub(crate) struct Kept {
     spot: Spot,
-    /// Listeners that end the handshakes that they have begun.
+    /// Listeners that finish the handshakes that they have begun.
     on: Vec<(usize, ListenerId)>,
-    /// What was not accepted.
+    /// Connections that were not accepted.
     waiting: Vec<Seat>,
     users: Vec<Option<u32>>,
     until: Instant,
-    /// Data is waited for no longer (TCP_DEFER_ACCEPT).
+    /// Whether data is no longer waited for (TCP_DEFER_ACCEPT).
     opened: bool,
 }
 
 impl Floor {
-    /// Where somebody listens.
+    /// Returns the places at which programs listen.
     pub(crate) fn places(&self) -> impl Iterator<Item = SocketAddr> {
         self.desks.iter().map(|desk| desk.spot.local)
     }
 
-    /// A guest listens.
+    /// Makes a guest listen.
     pub(crate) fn listen(&mut self, at: usize, number: u32, place: Place) -> Result<(), Damaged> {
         let may = self.guest(at).is_some_and(|guest| guest.may_listen(place.local));
         if !may {
-            // The guardian has said so before the program was told.
+            // The guardian has granted it before the program was told.
             self.hear_words();
         }
         let Some(guest) = self.guest(at) else { return Ok(()) };
@@ -131,7 +131,7 @@ impl Floor {
         Ok(())
     }
 
-    /// Who has lost a port listens there no more when another user's program does, who may be at more addresses.
+    /// Removes members that have lost a port to another user's program, which comes to listen there, perhaps at more addresses.
     fn dismiss(&mut self, comes: Spot, user: Option<u32>) {
         let is_in_the_way = |desk: &&Desk| {
             desk.spot != comes
@@ -151,7 +151,7 @@ impl Floor {
         self.guest(at).is_some_and(|guest| guest.may_listen(spot.local))
     }
 
-    /// Listens on each device.
+    /// Listens on each device that has the address.
     fn open_all(
         &mut self,
         Spot { local, v6_only }: Spot,
@@ -183,7 +183,7 @@ impl Floor {
         }
     }
 
-    /// An option of what will come to a listener.
+    /// Sets an option of the connections that will come to a listener.
     pub(crate) fn set_listener_option(
         &mut self,
         at: usize,
@@ -191,7 +191,7 @@ impl Floor {
         option: SocketOption,
     ) -> Result<(), Damaged> {
         let Some(guest) = self.guest(at) else { return Ok(()) };
-        // It may have been refused.
+        // The listener may have been refused.
         let Some(registration) = guest.registration(number) else { return Ok(()) };
         let kind = std::mem::discriminant(&option);
         registration.options.retain(|other| std::mem::discriminant(other) != kind);
@@ -199,13 +199,13 @@ impl Floor {
         let member = (at, number);
         let desk = self.desks.iter().find(|desk| desk.members.contains(&member));
         for (link, id) in desk.map_or_else(Vec::new, |desk| desk.on.clone()) {
-            // What a handshake has to know of is the same for all who listen there.
+            // What concerns the handshake is the same for all that listen there.
             self.links[link].stack().set_listener_option(id, option);
         }
         Ok(())
     }
 
-    /// What a listener does with TCP Fast Open: as with handshakes, what the last one says is for all who listen there.
+    /// Sets what a listener does with TCP Fast Open. As with handshakes, the latest setting holds for all that listen there.
     pub(crate) fn open_fast_at(
         &mut self,
         at: usize,
@@ -214,7 +214,7 @@ impl Floor {
     ) -> Result<(), Damaged> {
         let registration = self.guest(at).and_then(|guest| guest.registration(number));
         let Some(backlog) = registration.map(|one| one.backlog) else { return Ok(()) };
-        // They wait to be accepted: more than may do that there cannot be, whatever the guest says.
+        // They wait to be accepted: there cannot be more of them than may wait, whatever the guest says.
         fast_open.listen.pending = fast_open.listen.pending.min(backlog.saturating_add(1));
         let member = (at, number);
         let Some(desk) = self.desks.iter().position(|desk| desk.members.contains(&member)) else {
@@ -225,7 +225,7 @@ impl Floor {
         Ok(())
     }
 
-    /// As far as the host permits it.
+    /// Applies what a desk wants of TCP Fast Open, as far as the host permits it.
     pub(crate) fn tell_fast_open(&mut self, desk: usize) {
         let Some(FastOpen { listen, keys }) = self.desks[desk].fast_open else { return };
         let listen = listen.permitted(self.permitted.switches(self.host.as_mut()));
@@ -234,7 +234,7 @@ impl Floor {
         }
     }
 
-    /// A guest listens no more.
+    /// Takes one of a guest's listeners out of its desk.
     pub(crate) fn leave_desk(&mut self, at: usize, number: u32) {
         if let Some(guest) = self.guest(at) {
             guest.registrations.retain(|one| one.number != number);
@@ -242,13 +242,13 @@ impl Floor {
         self.remove_members(true, |member| member == (at, number));
     }
 
-    /// A guest is gone: what it has not accepted is for others, who may be about to come if it `keeps`. One that has died may be
-    /// a worker whose parent has its listener, too, and will listen there or have another worker do so.
+    /// Takes a guest that is gone out of all desks. Others may have what it has not accepted, even later if it `keeps`. A dead
+    /// guest may be a worker whose parent has its listener, too, and will listen there or have another worker do so.
     pub(crate) fn leave_desks(&mut self, at: usize, keeps: bool) {
         self.remove_members(keeps, |(guest, _)| guest == at);
     }
 
-    /// Places whose members are all gone are closed, or kept for others.
+    /// Removes members. Places without members are closed, or kept for others.
     fn remove_members(&mut self, keeps: bool, leaves: impl Fn((usize, u32)) -> bool) {
         for desk in &mut self.desks {
             desk.members.retain(|&member| !leaves(member));
@@ -264,7 +264,7 @@ impl Floor {
         }
     }
 
-    /// These listeners of the stack's are kept for others of these users, with what was left there before.
+    /// Keeps these listeners of the stack for others of these users, together with what was left there before.
     fn keep(&mut self, spot: Spot, on: Vec<(usize, ListenerId)>, mut users: Vec<Option<u32>>) {
         users.sort_unstable();
         let before = self.kept.iter().position(|kept| kept.spot == spot && kept.users == users);
@@ -283,12 +283,12 @@ impl Floor {
             kept.on.extend(before.on);
             kept.waiting = before.waiting;
         }
-        // Behind all that are kept for a shorter time.
+        // After all that are kept for a shorter time.
         self.kept.push(kept);
     }
 
-    /// Where somebody has listened again since, and leaves now: listeners that were left before, and to whom nobody has come. What comes
-    /// from now on comes to the last.
+    /// Closes listeners that were left here earlier and have no connections, as a program has listened here since, and leaves
+    /// now: what comes from now on comes to its listener.
     fn close_idle(&mut self, kept: usize) {
         let (busy, idle) = std::mem::take(&mut self.kept[kept].on)
             .into_iter()
@@ -297,7 +297,7 @@ impl Floor {
         self.close_all(idle);
     }
 
-    /// How many are kept for that of these users for whom there are most. A place that is on no device counts, too.
+    /// Returns how many are kept for that one of these users with the most. A place that is on no device counts, too.
     fn most_kept(&self, users: &[Option<u32>]) -> usize {
         let of = |user| {
             let its = self.kept.iter().filter(|kept| kept.users.contains(user));
@@ -306,12 +306,12 @@ impl Floor {
         users.iter().map(of).max().unwrap_or_default()
     }
 
-    /// Closes what was kept for nobody.
+    /// Closes what was kept in vain.
     pub(crate) fn close_kept(&mut self) {
         let now = Instant::now();
         let over: Vec<_> = self.kept.extract_if(.., |kept| kept.until <= now).collect();
         for mut kept in over {
-            // Who listens there by now has had the others.
+            // A program that listens there by now has got everything but connections that wait for data.
             if !kept.opened && self.heir_of(&kept).is_some() {
                 for &(link, id) in &kept.on {
                     let (link, now) = self.link(link);
@@ -330,12 +330,12 @@ impl Floor {
         }
     }
 
-    /// When some of it has to be closed.
+    /// Returns when the next of these has to be closed.
     pub(crate) fn next_close(&self) -> Option<Instant> {
         self.kept.iter().map(|kept| kept.until).min()
     }
 
-    /// A connection waits at a listener of the stack's.
+    /// Serves the desk of a listener of the stack at which a connection waits.
     pub(crate) fn serve_desk_of(&mut self, link: usize, listener: ListenerId) {
         let on = (link, listener);
         match self.desks.iter().position(|desk| desk.on.contains(&on)) {
@@ -344,7 +344,7 @@ impl Floor {
         }
     }
 
-    /// There may be room at a guest's listener again.
+    /// Serves the desk of a guest's listener, which may have room again.
     pub(crate) fn serve_member(&mut self, at: usize, number: u32) {
         let member = (at, number);
         if let Some(desk) = self.desks.iter().position(|desk| desk.members.contains(&member)) {
@@ -357,7 +357,7 @@ impl Floor {
         self.take_in(desk, &self.desks[desk].on.clone());
     }
 
-    /// What others of the same users' have left is for who is there now.
+    /// Gives what programs of the same users have left to those that are there now.
     fn serve_kept(&mut self) {
         for at in 0..self.kept.len() {
             let Some(desk) = self.heir_of(&self.kept[at]) else { continue };
@@ -371,14 +371,14 @@ impl Floor {
         }
     }
 
-    /// Where the same users listen at the same place.
+    /// Returns the desk where the same users listen at the same place.
     fn heir_of(&self, Kept { spot, users, .. }: &Kept) -> Option<usize> {
         self.desks.iter().position(|desk| {
             desk.spot == *spot && desk.users.iter().any(|user| users.contains(user))
         })
     }
 
-    /// What waits at these listeners of the stack's is for members of a desk.
+    /// Assigns connections that wait at these listeners of the stack to members of a desk.
     fn take_in(&mut self, desk: usize, on: &[(usize, ListenerId)]) {
         for &(link, listener) in on {
             while self.links[link].stack().accept_waiting(listener) > 0 {
@@ -393,8 +393,8 @@ impl Floor {
         }
     }
 
-    /// The member with the fewest waiting that may have another one; of several, who has had none for the longest time. Who has
-    /// lost the port, and has not left it yet, has some only while nobody else is there: it may be another user's by now.
+    /// Returns the member with the fewest waiting that may have another; among several, the one that has had none for longest.
+    /// One that has lost the port, and not left yet, gets some only while it is alone: it may be another user's by now.
     fn freest(&mut self, desk: usize) -> Option<(usize, u32)> {
         let Desk { members, spot, .. } = &self.desks[desk];
         let (mut members, spot) = (members.clone(), *spot);
@@ -416,7 +416,7 @@ impl Floor {
         Some(chosen)
     }
 
-    /// A connection is for this one to accept.
+    /// Assigns a connection to this member, which is to accept it.
     fn assign(&mut self, (at, listener): (usize, u32), mut seat: Seat) {
         let Some((link, id)) = seat.at else { return };
         let Some(guest) = self.guest(at) else { return };
@@ -442,7 +442,7 @@ impl Floor {
         }
     }
 
-    /// A guest has accepted a connection.
+    /// Records that a guest has accepted a connection.
     pub(crate) fn accepted(&mut self, at: usize, number: u32) -> Result<(), Damaged> {
         let Some(guest) = self.guest(at) else { return Ok(()) };
         let seat = guest.open_seat(number)?;
@@ -456,7 +456,7 @@ impl Floor {
         Ok(())
     }
 
-    /// A guest gives back what it has not accepted.
+    /// Takes back a connection that a guest has not accepted.
     pub(crate) fn take_back(&mut self, at: usize, number: u32) -> Result<(), Damaged> {
         let Some(guest) = self.guest(at) else { return Ok(()) };
         if guest.open_seat(number)?.listener.is_none() {
@@ -469,15 +469,15 @@ impl Floor {
         Ok(())
     }
 
-    /// A connection that a guest of this user's has not accepted is for somebody else.
+    /// Passes on a connection that a guest of this user's has not accepted.
     pub(crate) fn pass_on(&mut self, mut seat: Seat, user: Option<u32>) {
         let Some((link, id)) = seat.at else { return };
         self.links[link].unbind(id);
-        // What others had before, and it was not told yet, comes behind what it was.
+        // Octets given back by others, and not told to this guest yet, come after those that it was told.
         let mut returned = VecDeque::from(std::mem::take(&mut seat.not_accepted));
         returned.append(&mut seat.returned);
         seat.returned = returned;
-        // Whoever has it next was told nothing: neither that he may send, nor that the peer has ended.
+        // The next guest has been told nothing: neither that it may send, nor that the peer has ended.
         (seat.queued, seat.told_end, seat.allowed) = (false, false, seat.given);
         seat.unread_bytes = 0;
         if let Some(error) = seat.told_failure.take() {
@@ -485,12 +485,12 @@ impl Floor {
         }
         let local = seat.ends.local;
         let takes = |spot: Spot, users: &[Option<u32>]| spot.takes(local) && users.contains(&user);
-        // Who listens at that address and at no other comes first.
+        // A desk at that very address comes first.
         let desks =
             (0..self.desks.len()).filter(|&at| takes(self.desks[at].spot, &self.desks[at].users));
         let desk = desks.min_by_key(|&at| self.desks[at].spot.takes_any());
         let member = desk.and_then(|desk| self.freest(desk));
-        // Of several that were left there the last is kept for the longest.
+        // Of several that were left there, the last is kept longest.
         let kept = self.kept.iter_mut().rev().filter(|kept| takes(kept.spot, &kept.users));
         let kept = kept.min_by_key(|kept| kept.spot.takes_any());
         match (member, kept) {

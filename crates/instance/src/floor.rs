@@ -1,4 +1,4 @@
-//! Everything that an instance has, and a turn of it.
+//! All that an instance has, and one turn of it.
 
 use std::collections::HashSet;
 use std::io;
@@ -19,11 +19,11 @@ use crate::guest::Guest;
 use crate::link::{Link, Listed};
 use crate::permitted::Permitted;
 
-/// What is done of one guest's records before the next one has his turn.
+/// How much of one guest's work is done before the next guest has its turn.
 const WEIGHT_A_TURN: usize = 512;
 
-/// How much is done for a command, where an octet or an option is one. Those that ask the guardian, or look at all listeners or
-/// connections, take some ten to some hundred microseconds.
+/// Returns how much work a command is, with a write or an option as one. Those that ask the guardian, or look at all listeners
+/// or connections, take some ten to some hundred microseconds.
 fn weight(header: Header) -> usize {
     use Command as C;
     match Command::of(header) {
@@ -33,37 +33,37 @@ fn weight(header: Header) -> usize {
         _ => 1,
     }
 }
-/// How many threads close what guests of one user leave behind, at the most.
+/// How many threads, at most, close what guests of one user leave behind.
 const CLOSED_AT_ONCE: usize = 8;
 
 /// The privileged half, as an instance knows it.
 pub trait Host {
-    /// The stack has this connection, for whoever has to end it if this process dies.
+    /// Enters a connection of the stack into the table, for the process that has to end it if this one dies.
     fn enter(&mut self, ends: Ends) -> Option<Entry>;
 
-    /// It has it no more.
+    /// Removes a connection that the stack no longer has from the table.
     fn leave(&mut self, entry: Entry);
 
-    /// A connection that was opened from here is in TIME-WAIT.
+    /// Reports that a connection that was opened from here is in TIME-WAIT.
     fn closed(&mut self, ends: Ends);
 
-    /// A connection that was opened from here is over.
+    /// Reports that a connection that was opened from here is over.
     fn disown(&mut self, ends: Ends);
 
-    /// This program is about to give this connection to the kernel; whether it may.
+    /// Announces that this program hands this connection over to the kernel; tells whether it may.
     fn give(&mut self, program: u32, ends: Ends) -> bool;
 
-    /// What the host's settings permit of TCP Fast Open (net.ipv4.tcp_fastopen), at this moment.
+    /// Returns what the host's settings permit of TCP Fast Open (net.ipv4.tcp_fastopen), at this moment.
     fn fast_open(&mut self) -> FastOpen;
 
-    /// What was said of programs since.
+    /// Returns what the guardian has said about programs since the last call.
     fn words(&mut self) -> Vec<Word>;
 
-    /// Something has to be told to whoever looks after the instance.
+    /// Reports something to the operator of the instance.
     fn say(&mut self, what: &str);
 }
 
-/// Everything.
+/// All that an instance has.
 pub struct Floor {
     pub(crate) links: Vec<Link>,
     pub(crate) guests: Vec<Option<Guest>>,
@@ -73,12 +73,12 @@ pub struct Floor {
     closing: Closing,
     /// Connections that guests have opened, which are owned one by one.
     pub(crate) opened: HashSet<Ends>,
-    /// Addresses whose way is asked for, each by the device at this place.
+    /// Addresses whose next hop is to be looked up, each with the index of the device.
     asked: Vec<(usize, IpAddr)>,
     pub(crate) permitted: Permitted,
     events: Vec<(usize, Event)>,
     record: Vec<u8>,
-    /// Devices that it does without: the name of each, and why.
+    /// Devices that it goes without: the name of each, and the reason.
     pub(crate) without: Vec<String>,
     pub(crate) scratch: Vec<u8>,
 }
@@ -90,7 +90,7 @@ impl std::fmt::Debug for Floor {
 }
 
 impl Floor {
-    /// With nobody on it.
+    /// Begins with no guests.
     #[must_use]
     pub fn new(links: Vec<Link>, host: Box<dyn Host>) -> Self {
         Self {
@@ -110,19 +110,19 @@ impl Floor {
         }
     }
 
-    /// Devices that it could have had and does without: the name of each, and why.
+    /// Sets the devices that it could have had and goes without: the name of each, and the reason.
     #[must_use]
     pub fn without(mut self, devices: Vec<String>) -> Self {
         self.without = devices;
         self
     }
 
-    /// Its devices.
+    /// Returns its devices.
     pub fn links(&mut self) -> &mut [Link] {
         &mut self.links
     }
 
-    /// Everything once; whether anything has happened.
+    /// Makes one turn of everything; tells whether anything has happened.
     ///
     /// # Errors
     ///
@@ -138,7 +138,7 @@ impl Floor {
         Ok(happened)
     }
 
-    /// A turn of each device, moderated or not.
+    /// Makes a turn of each device, moderated or not.
     pub(crate) fn turn_links(&mut self, moderated: bool) -> io::Result<bool> {
         let mut happened = false;
         let mut events = Vec::new();
@@ -164,7 +164,7 @@ impl Floor {
         Ok(happened)
     }
 
-    /// A device is gone: what was there is over, and all else goes on.
+    /// Gives up a device that is gone: its connections are over, and everything else goes on.
     fn lose(&mut self, at: usize, error: io::Error) -> io::Result<bool> {
         self.links[at].lose();
         if self.links.iter().all(Link::is_gone) {
@@ -176,26 +176,26 @@ impl Floor {
         Ok(true)
     }
 
-    /// Addresses whose way is to be asked for, each by the device at this place among [`Floor::links`].
+    /// Takes the addresses whose next hop is to be looked up, each with the index of the device in [`Floor::links`].
     pub fn take_asked(&mut self) -> Vec<(usize, IpAddr)> {
         std::mem::take(&mut self.asked)
     }
 
-    /// Where packets to it go, out of the device at this place among [`Floor::links`].
+    /// Sets where packets to an address go, out of the device at this index in [`Floor::links`].
     pub fn set_neighbour(&mut self, device: usize, remote: IpAddr, found: Found) {
         let link = &mut self.links[device];
         let now = link.now();
         link.stack().set_neighbour(now, remote, found);
     }
 
-    /// A device has this address now.
+    /// Sets the Ethernet address of a device.
     pub fn set_mac(&mut self, device: u32, mac: Mac) {
         for link in self.links.iter_mut().filter(|link| link.device == device) {
             link.stack().set_mac(mac);
         }
     }
 
-    /// Something has happened to a connection: its guest is told of it.
+    /// Notes that something has happened to a connection: its guest is told of it.
     fn note(&mut self, link: usize, id: SocketId) {
         let Some(owner) = self.links[link].owner(id) else { return };
         if let Some(guest) = self.guest(owner.guest) {
@@ -203,7 +203,7 @@ impl Floor {
         }
     }
 
-    /// Before a connection is opened, too: it may have the place of one that has just gone.
+    /// Records connections that have come and gone; also before one is opened, which may get the place of one that has just gone.
     pub(crate) fn keep_lists(&mut self, at: usize) {
         while let Some((change, listed)) = self.links[at].next_change() {
             self.keep_list(at, change, listed);
@@ -220,7 +220,7 @@ impl Floor {
             Change::Over { place } => {
                 let Some(Listed { ends, entry }) = self.links[at].listed(place) else { return };
                 let (ends, entry) = (*ends, entry.take());
-                // Nobody has to be told of a death any more.
+                // If this process dies, nobody has to be told of that any more.
                 if let Some(entry) = entry {
                     self.host.leave(entry);
                 }
@@ -231,7 +231,7 @@ impl Floor {
             }
             Change::Went { place } => (place, None),
             Change::Left { place } => {
-                // A number of the guest's may be given again now.
+                // The guest may use the number again now.
                 if let Some(owner) = self.links[at].owner_at(place)
                     && let Some(guest) = self.guest(owner.guest)
                 {
@@ -244,7 +244,7 @@ impl Floor {
         if let Some(entry) = entry {
             self.host.leave(entry);
         }
-        // Those that came to a listener are owned with its port.
+        // Connections that came to a listener are owned with its port.
         if self.opened.remove(&ends) {
             self.host.disown(ends);
         }
@@ -254,7 +254,7 @@ impl Floor {
         self.guests.get_mut(at)?.as_mut()
     }
 
-    /// A connection's link and time.
+    /// Returns a link, and the time there.
     pub(crate) fn link(&mut self, at: usize) -> (&mut Link, Instant) {
         let link = &mut self.links[at];
         let now = link.now();
@@ -265,7 +265,7 @@ impl Floor {
         self.links.iter().position(|link| link.has(local.ip()) && !link.is_gone())
     }
 
-    /// A program of this user's attaches: the other end of `control` is its.
+    /// Admits a program of this user's that attaches: the other end of `control` is its.
     ///
     /// # Errors
     ///
@@ -279,13 +279,13 @@ impl Floor {
         Ok(())
     }
 
-    /// What the guardian has said.
+    /// Handles what the guardian has said.
     pub(crate) fn hear_words(&mut self) {
         for word in self.host.words() {
             match word {
                 Word::Guest { program, uid, socket, .. } => {
                     match self.admit(program, uid, socket) {
-                        // One that was over as soon as it had begun.
+                        // The program had ended as soon as it had begun.
                         Ok(()) | Err(Error::Gone) => {}
                         Err(error) => {
                             self.host.say(&format!("a program could not attach: {error}"));
@@ -314,7 +314,7 @@ impl Floor {
                 Word::RevokedConnection { program, local, remote } => {
                     let ends = Ends { local, remote };
                     let guest = self.guest_of(program);
-                    // One that it has opened is over when it is over.
+                    // A connection that it has opened is disowned once it is over.
                     if guest.is_some_and(|guest| guest.connections.remove(&ends)) {
                         self.host.disown(ends);
                     }
@@ -327,7 +327,7 @@ impl Floor {
         self.guests.iter_mut().flatten().find(|guest| guest.program == program)
     }
 
-    /// Does what guests have said; whether there was anything.
+    /// Carries out guests' commands; tells whether there were any.
     fn obey_all(&mut self) -> bool {
         let mut any = false;
         for at in 0..self.guests.len() {
@@ -339,7 +339,7 @@ impl Floor {
         any
     }
 
-    /// Does some of what a guest has said; how many records.
+    /// Carries out some of a guest's commands; returns how many.
     fn obey(&mut self, at: usize) -> Result<usize, Damaged> {
         let mut record = std::mem::take(&mut self.record);
         let (mut count, mut done) = (0, 0);
@@ -371,7 +371,7 @@ impl Floor {
         obeyed.map(|()| count)
     }
 
-    /// A guest has broken the rules.
+    /// Expels a guest that has broken the rules.
     pub(crate) fn expel(&mut self, at: usize, damaged: Damaged) {
         if let Some(program) = self.guest(at).map(|guest| guest.program) {
             self.host.say(&format!("program {program} is no longer served: {damaged}"));
@@ -379,7 +379,7 @@ impl Floor {
         self.bid_farewell(at, true);
     }
 
-    /// Looks which programs are gone: any of them, or of those alone of whom there was a sign as it slept.
+    /// Finds programs that are gone: any of them, or only among those that gave a sign while the instance slept.
     pub fn look_for_the_dead(&mut self, all: bool) {
         for at in 0..self.guests.len() {
             let Some(guest) = self.guest(at) else { continue };
@@ -390,8 +390,8 @@ impl Floor {
         }
     }
 
-    /// What a guest has said before it went is done: to be sent, first of all. One that has only hung up, and speaks on, is
-    /// heard as long as the ring is, and no longer.
+    /// Carries out the commands that a guest wrote before it went: above all, to send. A guest that has only hung up, and goes on
+    /// writing, is heard for a ring's worth of commands, and no longer.
     fn obey_to_the_end(&mut self, at: usize) {
         if let Some(guest) = self.guest(at) {
             guest.hears_no_more();
@@ -405,7 +405,7 @@ impl Floor {
         }
     }
 
-    /// A guest is gone: its connections are closed, as the kernel does it, or reset.
+    /// Removes a guest that is gone: its connections are closed, as the kernel would do it, or reset.
     fn bid_farewell(&mut self, at: usize, resets: bool) {
         let Some(mut guest) = self.guests.get_mut(at).and_then(Option::take) else { return };
         guest.end.hang_up();
@@ -429,7 +429,7 @@ impl Floor {
         }
     }
 
-    /// Everybody's connections end with a reset.
+    /// Resets the connections of all guests.
     pub(crate) fn abort_all(&mut self) {
         for at in 0..self.links.len() {
             self.links[at].abort_all();
@@ -438,13 +438,13 @@ impl Floor {
         self.guests.clear();
     }
 
-    /// Programs that are attached.
+    /// Returns how many programs are attached.
     #[must_use]
     pub fn guest_count(&self) -> usize {
         self.guests.iter().flatten().count()
     }
 
-    /// It is about to sleep; whether it may, as there is nothing to do.
+    /// Announces that the instance is going to sleep; tells whether it may, as there is nothing to do.
     pub(crate) fn lie_down(&mut self) -> bool {
         let mut busy = false;
         for guest in self.guests.iter_mut().flatten() {
@@ -454,7 +454,7 @@ impl Floor {
         !busy
     }
 
-    /// What wakes it, and how long it may sleep at most.
+    /// Returns what wakes it, and how long it may sleep at most.
     pub(crate) fn rest(&mut self) -> (Vec<BorrowedFd<'_>>, Option<Duration>) {
         let closes = self.next_close();
         let guests = self.guests.iter().flatten();
@@ -469,9 +469,9 @@ impl Floor {
         (fds, limit)
     }
 
-    /// It sleeps no more. Of each of what [`Self::rest`] gave, in that order, whether it could be read.
+    /// Ends the sleep. `readable` says of each descriptor of [`Self::rest`], in that order, whether it was readable.
     pub(crate) fn get_up(&mut self, readable: &[bool]) {
-        // A bell and a control socket each.
+        // Each guest has a bell and a control socket.
         let of_guests = readable.chunks_exact(2).map(|of_guest| (of_guest[0], of_guest[1]));
         let of_guests = of_guests.chain(iter::repeat((false, false)));
         for (guest, (rung, stirs)) in self.guests.iter_mut().flatten().zip(of_guests) {

@@ -1,4 +1,4 @@
-//! A program that is attached.
+//! A guest: a program that is attached.
 
 use std::collections::{HashSet, VecDeque};
 use std::os::fd::OwnedFd;
@@ -10,36 +10,36 @@ use uncork_attach::{Damaged, Error, Header, InstanceEnd, MOST_BYTES, News, offer
 use uncork_closing::{ClosedApart, Closing};
 use uncork_stack::{ConnectionError, SocketId, SocketOption, State};
 
-/// Connections that one guest gives to the kernel at once. It asks for what has come meanwhile before it gives another
-/// one; those that it does not ask about are more and more.
+/// How many connections one guest may give to the kernel at once. It asks for what has come meanwhile before it gives another
+/// one; those that it never asks about would accumulate.
 const GIVEN_AT_ONCE: usize = 16;
 
-/// A connection of a guest's.
+/// A connection of a guest.
 #[derive(Debug)]
 pub(crate) struct Seat {
-    /// Where it is, if it could be opened.
+    /// Its link and its id there, if it could be opened.
     pub(crate) at: Option<(usize, SocketId)>,
     pub(crate) ends: Ends,
-    /// Octets that the guest has given to be sent, and those that it may ever.
+    /// How many octets the guest has given to be sent, and how many it may give in total.
     pub(crate) given: u64,
     pub(crate) allowed: u64,
-    /// Octets that the guest has, and has not said to have read.
+    /// Octets that the guest has and has not reported as read.
     pub(crate) unread_bytes: u32,
     /// Octets that another guest had and gave back.
     pub(crate) returned: VecDeque<u8>,
-    /// Octets that it was told before it has accepted the connection. If it does not, as it leaves or dies, they are for somebody
-    /// else. No more than the window, as it may not have read any.
+    /// Octets that the guest was told of before it has accepted the connection. If it leaves or dies instead, they are for
+    /// another guest. No more than the window, as it may not have read any.
     pub(crate) not_accepted: Vec<u8>,
-    /// What it was told.
+    /// What the guest was told.
     pub(crate) told_state: State,
     pub(crate) told_end: bool,
-    /// Why it has failed; that the guest's user has heard it, the guest knows alone.
+    /// Why the connection has failed; only the guest knows whether its user has heard of it.
     pub(crate) told_failure: Option<ConnectionError>,
-    /// In the queue of those with something to be told.
+    /// Whether it is in the queue of connections with something to be told.
     pub(crate) queued: bool,
     /// The listener that it came to, until it is accepted.
     pub(crate) listener: Option<u32>,
-    /// The guest has closed it, be it that its number is not its own again yet.
+    /// Whether the guest has closed it, even if its number cannot be used again yet.
     pub(crate) closed: bool,
 }
 
@@ -63,46 +63,46 @@ impl Seat {
     }
 }
 
-/// A listener of a guest's.
+/// A listener of a guest.
 #[derive(Debug)]
 pub(crate) struct Registration {
     pub(crate) number: u32,
-    /// Connections that were told and are not accepted, and how many there may be.
+    /// How many connections were announced and are not accepted, and how many there may be.
     pub(crate) waiting: u32,
     pub(crate) backlog: u32,
     pub(crate) options: Vec<SocketOption>,
 }
 
-/// A program.
+/// An attached program.
 #[derive(Debug)]
 pub(crate) struct Guest {
-    /// As the guardian numbers it.
+    /// The guardian's number for it.
     pub(crate) program: u32,
-    /// Whose it is.
+    /// Its user.
     pub(crate) uid: Option<u32>,
     pub(crate) end: InstanceEnd,
-    /// It may have put there what takes long to close. Goes behind `end`, which has the same socket.
+    /// The guest may have sent something there that takes long to close. Dropped after `end`, which has the same socket.
     _control: ClosedApart,
     pub(crate) seats: Vec<Option<Seat>>,
-    /// Even numbers that nobody has.
+    /// Even numbers that no connection has.
     free: Vec<u32>,
     next: u32,
     pub(crate) registrations: Vec<Registration>,
-    /// What the guardian has said that it may have; a port as often as it was said.
+    /// Ports that the guardian has granted, each as often as it was granted.
     pub(crate) ports: Vec<std::net::SocketAddr>,
     /// Connections that it may open.
     pub(crate) connections: HashSet<Ends>,
-    /// Those that it has given to the kernel, until it has asked what came for them meanwhile.
+    /// Connections that it has given to the kernel, until it has asked what came for them meanwhile.
     given: VecDeque<Ends>,
-    /// Those with something to be told.
+    /// Connections with something to be told.
     pub(crate) queue: VecDeque<u32>,
-    /// What there was no room for.
+    /// News that there was no room for.
     pub(crate) late: VecDeque<(Header, Vec<u8>)>,
-    /// Something did not fit.
+    /// Whether something did not fit.
     pub(crate) starves: bool,
-    /// Its control socket could be read.
+    /// Whether its control socket was readable.
     pub(crate) stirs: bool,
-    /// It is gone, and only what it has said is done.
+    /// Whether it is gone, and only its commands are still carried out.
     is_gone: bool,
 }
 
@@ -133,7 +133,7 @@ impl Guest {
             queue: VecDeque::new(),
             late: VecDeque::new(),
             starves: false,
-            // It may have ended before anybody slept.
+            // The program may have ended before the instance first slept.
             stirs: true,
             is_gone: false,
         }
@@ -143,7 +143,7 @@ impl Guest {
         self.seats.get_mut(number as usize)?.as_mut()
     }
 
-    /// One that the guest may speak of.
+    /// Returns a connection that the guest may refer to.
     pub(crate) fn open_seat(&mut self, number: u32) -> Result<&mut Seat, Damaged> {
         let seat = self.seat(number).filter(|seat| !seat.closed);
         seat.ok_or(Damaged("a connection that is not there"))
@@ -157,7 +157,7 @@ impl Guest {
         self.seats[at] = Some(seat);
     }
 
-    /// A number for a connection that comes.
+    /// Returns a number for a connection that comes.
     pub(crate) fn number(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             let number = self.next;
@@ -166,7 +166,7 @@ impl Guest {
         })
     }
 
-    /// Nothing is left of a connection.
+    /// Frees the number of a connection of which nothing is left.
     pub(crate) fn vacate(&mut self, number: u32) -> Option<Seat> {
         let seat = self.seats.get_mut(number as usize)?.take()?;
         if number.is_multiple_of(2) {
@@ -177,7 +177,7 @@ impl Guest {
         Some(seat)
     }
 
-    /// A connection of its is the kernel's from now on.
+    /// Records that a connection of the guest's is the kernel's from now on.
     pub(crate) fn remember_given(&mut self, ends: Ends) {
         if self.given.len() >= GIVEN_AT_ONCE {
             self.given.pop_front();
@@ -185,7 +185,7 @@ impl Guest {
         self.given.push_back(ends);
     }
 
-    /// It asks for the last time; whether the connection was its.
+    /// Forgets such a connection, as the guest asks for the last time; tells whether it was the guest's.
     pub(crate) fn forget_given(&mut self, ends: Ends) -> bool {
         let at = self.given.iter().position(|given| *given == ends);
         at.and_then(|at| self.given.remove(at)).is_some()
@@ -195,13 +195,13 @@ impl Guest {
         self.registrations.iter_mut().find(|one| one.number == number)
     }
 
-    /// Whether it will give a connection back, as it has left the listener where that waits: it is to have nothing more of it.
+    /// Tells whether it will give a connection back, having left the listener at which that waits: it is told no more of it.
     pub(crate) fn gives_back(&mut self, number: u32) -> bool {
         let listener = self.seat(number).and_then(|seat| seat.listener);
         listener.is_some_and(|listener| self.registration(listener).is_none())
     }
 
-    /// It has something to be told about a connection.
+    /// Notes that the guest has something to be told about a connection.
     pub(crate) fn note(&mut self, number: u32) {
         let Some(seat) = self.seat(number) else { return };
         if !std::mem::replace(&mut seat.queued, true) {
@@ -209,22 +209,21 @@ impl Guest {
         }
     }
 
-    /// It is gone: what it was to be told, or would be, is for nobody, and what it has said is all there will be, be it
-    /// that it had not come to show it.
+    /// Records that the guest is gone: it is told nothing more, and what it has written, shown or not, is all that there will be.
     pub(crate) fn hears_no_more(&mut self) {
         self.is_gone = true;
         self.late.clear();
         self.end.commands.read_to_the_end();
     }
 
-    /// Tells something, now or when there is room.
+    /// Tells the guest something, now or when there is room.
     pub(crate) fn tell(&mut self, header: Header, bytes: &[u8]) {
         if self.is_gone {
             return;
         }
         let fits = self.late.is_empty() && matches!(self.end.news.write(header, bytes), Ok(true));
         if !fits {
-            // That the guest has damaged the ring is found when it is to catch up.
+            // That the guest has damaged the ring is found when it catches up.
             self.late.push_back((header, bytes.to_vec()));
             self.starves = true;
         }
@@ -234,7 +233,7 @@ impl Guest {
         self.tell(header, &json::to_vec(what).unwrap_or_default());
     }
 
-    /// Octets of any number, as several records; the last is [`LAST`].
+    /// Tells any number of octets, in several records; the last is [`LAST`].
     pub(crate) fn tell_long(&mut self, header: Header, bytes: &[u8]) {
         let last = bytes.len().div_ceil(MOST_BYTES).max(1) - 1;
         let mut pieces = bytes.chunks(MOST_BYTES);
@@ -244,7 +243,7 @@ impl Guest {
         }
     }
 
-    /// Octets that can be told now.
+    /// Returns how many octets can be told now.
     pub(crate) fn room(&mut self) -> Result<usize, Damaged> {
         if !self.late.is_empty() {
             return Ok(0);
@@ -264,19 +263,19 @@ impl Guest {
         Ok(())
     }
 
-    /// Whether it has not been told what it was to be told: what it says waits for that, or who asks and never
+    /// Tells whether news waits for room. The guest's commands wait for that, too: otherwise one that asks and never
     /// listens would have the instance keep all answers.
     pub(crate) fn is_behind(&self) -> bool {
         !self.late.is_empty()
     }
 
-    /// Whether it has said something that can be done.
+    /// Tells whether it has written a command that can be carried out.
     pub(crate) fn has_said(&mut self) -> bool {
         // Damage is found when it is read.
         !self.is_behind() && self.end.commands.has_some().unwrap_or(true)
     }
 
-    /// Whether it could be told something: room has come, or was there.
+    /// Tells whether it could be told something: room has come, or was there.
     pub(crate) fn has_work(&mut self) -> bool {
         if self.queue.is_empty() && self.late.is_empty() {
             return false;
@@ -285,11 +284,11 @@ impl Guest {
             self.end.news.wait_for_room();
         }
         let wanted = self.late.front().map_or(1, |(_, bytes)| bytes.len().max(1));
-        // Damage is work, too: it is found then.
+        // Damage counts as work, too: it is found then.
         self.end.news.room().map_or(true, |room| room >= wanted)
     }
 
-    /// It may have this port.
+    /// Tells whether it may have this port.
     pub(crate) fn may_listen(&self, local: std::net::SocketAddr) -> bool {
         self.ports.contains(&local)
     }

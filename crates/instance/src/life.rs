@@ -1,4 +1,4 @@
-//! The life of an instance: its devices, its guardian, the kernel's news, and sleep.
+//! The life of an instance: its devices, its guardian, news from the kernel, and sleep.
 
 use std::cell::RefCell;
 use std::io;
@@ -20,50 +20,50 @@ use crate::asked::Telling;
 use crate::floor::{Floor, Host};
 use crate::link::Link;
 
-/// How often it looks at what is no frame and no command, while there are enough of these.
+/// How often it looks at anything but frames and commands, while there are enough of those.
 const LOOKS_AFTER: Duration = Duration::from_millis(1);
 
-/// The host's settings may change while programs are attached. The kernel looks at them whenever it needs one.
+/// How often the host's settings are read: they may change while programs are attached. The kernel reads them whenever needed.
 const FOLLOWS_AFTER: Duration = Duration::from_secs(1);
 
-/// What an instance is to do.
+/// Settings of an instance.
 #[derive(Debug)]
 pub struct Settings {
-    /// Where its guardian is to be found.
+    /// Where its guardian is found.
     pub place: String,
-    /// By what the guardian knows it.
+    /// The token by which the guardian knows it.
     pub token: String,
-    /// How long it goes on looking, after the last frame, before it sleeps.
+    /// How long it keeps looking after the last frame before it sleeps.
     pub spin: Duration,
-    /// For how long frames may wait for others, at the most; not of one that spins.
+    /// For how long frames may wait for others, at most; ignored if it spins.
     pub moderation: Duration,
     /// Most bytes of one connection in the device queue, if not the stack's own
     /// ([`Config::small_queue_bytes`]).
     pub small_queue_bytes: Option<u32>,
-    /// Who hears what somebody should know of.
+    /// Reports what the operator should know.
     pub say: fn(&str),
 }
 
 /// Why an instance has ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The guardian does not help.
+    /// A request to the guardian has failed.
     #[error("{0}")]
     Guardian(#[from] uncork_guardian::Error),
     /// A device cannot be used.
     #[error("an instance of the stack cannot use {device}: {error}")]
     Device {
-        /// Which.
+        /// Its name.
         device: String,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
-    /// The kernel does not let it work.
+    /// A system call has failed.
     #[error("an instance of the stack cannot go on: {0}")]
     System(#[from] io::Error),
 }
 
-/// What the instance and its floor both speak to.
+/// The guardian, as the instance and its floor both use it.
 struct Guardian {
     client: Rc<RefCell<Client>>,
     say: fn(&str),
@@ -84,7 +84,7 @@ impl Host for Guardian {
     }
 
     fn disown(&mut self, ends: Ends) {
-        // A guardian that is gone has nothing left to be disowned, and one that is held up is not waited for.
+        // A guardian that is gone has nothing left to disown, and one that is held up is not waited for.
         let _ = self.client.borrow_mut().over(&[], &[(ends.local, ends.remote)]);
     }
 
@@ -98,7 +98,7 @@ impl Host for Guardian {
 
     fn words(&mut self) -> Vec<Word> {
         let mut client = self.client.borrow_mut();
-        // That it is gone is found elsewhere.
+        // That the guardian is gone is found elsewhere.
         let _ = client.check();
         std::iter::from_fn(|| client.next_word()).collect()
     }
@@ -108,11 +108,11 @@ impl Host for Guardian {
     }
 }
 
-/// The life of an instance: until its guardian is gone.
+/// Runs an instance, until its guardian is gone.
 ///
 /// # Errors
 ///
-/// [`Error`] says why it has ended before.
+/// [`Error`] says why it has ended sooner.
 pub fn run(settings: Settings) -> Result<(), Error> {
     let Settings { place, token, spin, moderation, small_queue_bytes, say } = settings;
     let mut client = Client::serve(&place, &token)?;
@@ -147,15 +147,15 @@ pub fn run(settings: Settings) -> Result<(), Error> {
     .live()
 }
 
-/// A setting of the host, as it is at this moment.
+/// Reads a setting of the host, as it is at this moment.
 fn setting(name: &str) -> Option<String> {
     std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()
 }
 
-/// By the number of a device: to whom its queues are passed on.
+/// For each device, by its index, the door by which its driver gets queues.
 type Queues = Vec<(i32, Door)>;
 
-/// What was opened, and what could not be: the name of each, and why.
+/// Devices that were opened, and those that could not be: the name of each, and the reason.
 #[derive(Default)]
 struct Devices {
     links: Vec<Link>,
@@ -163,14 +163,14 @@ struct Devices {
     without: Vec<String>,
 }
 
-/// Opens all devices, or those that can be: who comes by another is the kernel's.
+/// Opens all devices that can be opened: connections that arrive by another one are the kernel's.
 fn open(client: &mut Client, config: &Config, say: fn(&str)) -> Result<Devices, Error> {
     let mut open = Devices::default();
     for device in client.devices().to_vec() {
         let handed = match client.open(device.index) {
             Ok(handed) => handed,
-            // Down, perhaps, or deleted. One that was handed over, and cannot be used, the guardian takes for open: with that
-            // there is no going on.
+            // It may be down, or deleted. But a device that was handed over and cannot be used counts as open with the
+            // guardian: the instance cannot go on like that.
             Err(uncork_guardian::Error::Refused(why)) => {
                 say(&format!("an instance of the stack does without {}: {why}", device.name));
                 open.without.push(format!("{}: {why}", device.name));
@@ -229,23 +229,23 @@ struct Life {
     ways: Neighbours,
     spin: Duration,
     say: fn(&str),
-    /// To who has asked what it does.
+    /// Reports that are being made for those that asked.
     answers: Vec<Telling>,
     begun: Instant,
     looked: Instant,
-    /// It has slept since.
+    /// Whether it has slept since the last look.
     slept: bool,
-    /// When it has asked for the host's settings.
+    /// When it last read the host's settings.
     followed: Instant,
-    /// When something has happened last.
+    /// When something last happened.
     busy: Instant,
 }
 
 impl Life {
     fn live(&mut self) -> Result<(), Error> {
         loop {
-            // Before frames are taken in: those that had come before the guardian's end. Whoever was answered now would
-            // be reset, by the kernel; who is not asks again, and is the kernel's.
+            // Before frames are taken in that had arrived before the guardian's end: a peer that was answered now would be reset
+            // by the kernel; one that is not retransmits, and is the kernel's.
             let is_due = self.looked.elapsed() >= LOOKS_AFTER;
             if (is_due || std::mem::take(&mut self.slept)) && !self.look_around(is_due) {
                 return Ok(());
@@ -267,8 +267,8 @@ impl Life {
         }
     }
 
-    /// Looks at all that is no frame and no command, after a while of work (`is_due`) or behind a sleep; whether the guardian
-    /// lives.
+    /// Looks at anything but frames and commands, after a while of work (`is_due`) or after a sleep; tells whether the
+    /// guardian lives.
     fn look_around(&mut self, is_due: bool) -> bool {
         self.looked = Instant::now();
         let checked = self.client.borrow_mut().check();
@@ -282,13 +282,13 @@ impl Life {
         while let Some(asker) = self.next_asker() {
             self.answers.push(Telling::begin(&mut self.floor, self.begun, asker));
         }
-        // What has happened to each while it slept, that has told.
+        // Any guest to which something happened during the sleep has given a sign.
         self.floor.look_for_the_dead(is_due);
         self.hear_ways();
         true
     }
 
-    /// Its stacks do as the host's settings say now.
+    /// Makes its stacks follow the host's settings.
     fn follow_host(&mut self) {
         if self.followed.elapsed() < FOLLOWS_AFTER {
             return;
@@ -299,7 +299,7 @@ impl Life {
         }
     }
 
-    /// Passes on queues that have come. One that cannot be used brings nothing: all comes by packet sockets then.
+    /// Passes on queues that have come. If one cannot be used nothing is lost: everything comes by packet sockets then.
     fn pass_queues_on(&self) {
         let mut client = self.client.borrow_mut();
         while let Some((device, handed)) = client.next_queue() {
@@ -319,7 +319,7 @@ impl Life {
         self.client.borrow_mut().next_asker()
     }
 
-    /// Passes on what the kernel says of the ways to addresses.
+    /// Passes on what the kernel says of next hops and of devices' addresses.
     fn hear_ways(&mut self) {
         while let Ok(Some(Answer { question, found })) = self.ways.poll() {
             let found = match found {
@@ -347,14 +347,14 @@ impl Life {
         let woken = wait(&fds, if may { limit } else { Some(Duration::ZERO) });
         drop(client);
         self.floor.get_up(woken.as_deref().unwrap_or_default());
-        // What has woken it may be a guest's end, or its guardian's.
+        // It may have been woken by a guest's end, or by its guardian's.
         (self.slept, self.looked) = (true, Instant::now());
         woken?;
         Ok(())
     }
 }
 
-/// Whether each can be read.
+/// Waits until any of these is readable; returns of each whether it is.
 pub(crate) fn wait(fds: &[BorrowedFd<'_>], limit: Option<Duration>) -> io::Result<Vec<bool>> {
     let mut polled: Vec<_> =
         fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();

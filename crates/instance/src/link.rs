@@ -1,4 +1,4 @@
-//! A device: an engine on it, whose its connections are, and where each stands in the guardian's table.
+//! A link: a device's engine, the owners of its connections, and their entries in the guardian's table.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,25 +16,25 @@ use uncork_stat::ByQueue;
 
 use crate::floor::Host;
 
-/// How long an ACK waits for a program's answer: most answer sooner, and a peer who has more to say may wait for it (Nagle).
+/// How long an ACK waits for a program's answer: most answer sooner, and a peer with more to say may wait for it (Nagle).
 const PATIENCE: Duration = Duration::from_micros(250);
 
-/// Whose a connection is: the guest's place, and the number that it has there.
+/// The owner of a connection: the guest's index, and the number that the connection has there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) guest: usize,
     pub(crate) number: u32,
 }
 
-/// In the guardian's table.
+/// A connection's entry in the guardian's table.
 #[derive(Debug)]
 pub(crate) struct Listed {
     pub(crate) ends: Ends,
     pub(crate) entry: Option<Entry>,
 }
 
-/// What happens in a turn. Connections are in the guardian's table before anything of theirs leaves: a peer who has his SYN-ACK
-/// hears of it if this process dies in that instant.
+/// What happens in a turn. Connections are in the guardian's table before anything of theirs leaves: a peer that has its SYN-ACK
+/// is told if this process dies at that instant.
 struct News<'a> {
     events: Vec<Event>,
     changes: VecDeque<(Change, Option<Listed>)>,
@@ -68,20 +68,20 @@ impl Program for News<'_> {
     }
 }
 
-/// A device.
+/// A device, with its engine.
 pub struct Link {
     name: String,
-    /// The kernel's number of it.
+    /// Its index.
     pub(crate) device: u32,
     engine: Engine<Box<dyn Driver + Send>>,
     addresses: Vec<Cidr>,
-    /// By a connection's place in the stack.
+    /// Owners of connections, by the connection's place in the stack.
     owners: Vec<Option<(SocketId, Owner)>>,
     listed: Vec<Option<Listed>>,
-    /// What has come and gone in turns, and where it stands already.
+    /// Connections that have come and gone in turns, with the entries that they already have.
     changes: VecDeque<(Change, Option<Listed>)>,
     news: Vec<Event>,
-    /// It has no device any more.
+    /// Whether its device is gone.
     gone: bool,
 }
 
@@ -92,14 +92,14 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    /// What its stack is like, unless somebody wants it otherwise.
+    /// Returns the configuration of its stack, unless another one is wanted.
     #[must_use]
     pub fn config() -> Config {
-        // Of what its programs have looked at it hears nothing.
+        // The stack is not told what its programs have looked at.
         Config { hands_on: true, answer_patience: PATIENCE, ..Config::of_programs() }
     }
 
-    /// A stack on a device, whose addresses it shares with the kernel. `seed` are bytes that nobody can guess.
+    /// Makes a stack on a device, whose addresses it shares with the kernel. `seed` are bytes that nobody can guess.
     #[must_use]
     pub fn new(
         (name, device): (String, u32),
@@ -126,7 +126,7 @@ impl Link {
         }
     }
 
-    /// For how long frames may wait for others, at the most ([`Engine::moderate`]).
+    /// Sets for how long frames may wait for others, at most ([`Engine::moderate`]).
     pub fn moderate(&mut self, longest: Duration) {
         self.engine.moderate(longest);
     }
@@ -135,12 +135,12 @@ impl Link {
         &self.name
     }
 
-    /// Frames that came and found no room.
+    /// Returns how many frames came and found no room.
     pub(crate) fn lost(&mut self) -> Option<u64> {
         self.engine.driver().lost()
     }
 
-    /// What came by queues of its own.
+    /// Returns what came by AF_XDP queues of its own.
     pub(crate) fn by_queue(&mut self) -> Option<ByQueue> {
         let Redirected { queues, frames } = self.engine.driver().redirected()?;
         Some(ByQueue::new(&self.name, &queues, frames))
@@ -150,19 +150,19 @@ impl Link {
         self.engine.now()
     }
 
-    /// Its stack.
+    /// Returns its stack.
     pub fn stack(&mut self) -> &mut Stack {
         self.engine.stack()
     }
 
-    /// Whether the peer's last octet has come, or nobody has the connection any more.
+    /// Tells whether the peer's last octet has come, or the connection no longer exists.
     pub(crate) fn has_peer_ended(&mut self, id: SocketId) -> bool {
         use State::{Established, FinWait1, FinWait2, SynReceived, SynSent};
         let state = self.stack().state(id).unwrap_or(State::Closed);
         !matches!(state, SynSent | SynReceived | Established | FinWait1 | FinWait2)
     }
 
-    /// What is asked of the way to this address.
+    /// Returns the question about the next hop to this address.
     pub(crate) fn question(&self, remote: IpAddr) -> Question {
         Question::by(self.device, self.addresses.iter().map(|ours| ours.address), remote)
     }
@@ -188,7 +188,7 @@ impl Link {
         (other == id).then_some(owner)
     }
 
-    /// Whoever had the connection that stood at this place, which has gone.
+    /// Takes the owner of the connection that stood at this place, which has gone.
     pub(crate) fn owner_at(&mut self, place: u32) -> Option<Owner> {
         self.owners.get_mut(place as usize)?.take().map(|(_, owner)| owner)
     }
@@ -201,8 +201,8 @@ impl Link {
         std::mem::replace(slot(&mut self.listed, place), listed)
     }
 
-    /// Takes in what has come, unless that is `moderated` and may wait for more, and sends what may leave; whether anything has
-    /// happened.
+    /// Takes in what has come, unless that is `moderated` and may wait for more, and sends what may leave; tells whether anything
+    /// has happened.
     pub(crate) fn turn(
         &mut self,
         host: &mut dyn Host,
@@ -225,7 +225,7 @@ impl Link {
         turned
     }
 
-    /// Its device is gone, and with it all connections.
+    /// Ends all connections, as the device is gone.
     pub(crate) fn lose(&mut self) {
         let now = self.now();
         let stack = self.engine.stack();
@@ -246,7 +246,7 @@ impl Link {
         let _ = self.engine.send_last();
     }
 
-    /// The next of what has come and gone; of what has come in a turn, where it stands already.
+    /// Returns the next connection that has come or gone; if it came in a turn, with the entry that it already has.
     pub(crate) fn next_change(&mut self) -> Option<(Change, Option<Listed>)> {
         let of_turns = self.changes.pop_front();
         of_turns.or_else(|| Some((self.engine.stack().poll_change()?, None)))
@@ -268,7 +268,7 @@ fn slot<T>(all: &mut Vec<Option<T>>, place: u32) -> &mut Option<T> {
     &mut all[at]
 }
 
-/// A connection's place in its stack: the lower half of its number.
+/// Returns a connection's place in its stack: the lower half of its number.
 #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
 fn place(id: SocketId) -> u32 {
     id.as_u64() as u32

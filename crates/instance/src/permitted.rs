@@ -1,4 +1,4 @@
-//! What the host's settings permit of TCP Fast Open, for whoever listens.
+//! What the host's settings permit of TCP Fast Open, for all that listen.
 
 use std::time::{Duration, Instant};
 
@@ -6,19 +6,19 @@ use uncork_stack::FastOpen;
 
 use crate::floor::{Floor, Host};
 
-/// They may change while somebody listens. The kernel looks at each SYN.
+/// How often they are read: they may change while programs listen. The kernel reads them for each SYN.
 const LOOKS: Duration = Duration::from_secs(1);
 
-/// As they were the last time.
+/// The settings, as they were last read.
 #[derive(Debug, Default)]
 pub(crate) struct Permitted {
     switches: FastOpen,
-    /// When that was; never before somebody wants to know.
+    /// When that was; never before they are wanted.
     looked: Option<Instant>,
 }
 
 impl Permitted {
-    /// What they are, of a second ago at the most.
+    /// Returns the settings, at most a second old.
     pub(crate) fn switches(&mut self, host: &mut dyn Host) -> FastOpen {
         if self.looked.is_none_or(|looked| looked.elapsed() >= LOOKS) {
             self.switches = host.fast_open();
@@ -29,7 +29,7 @@ impl Permitted {
 }
 
 impl Floor {
-    /// They may be others, before SYNs that have come are looked at.
+    /// Applies a change of the settings, before SYNs that have come are looked at.
     pub(crate) fn look_at_permitted(&mut self) {
         if self.permitted.looked.is_none() {
             return;

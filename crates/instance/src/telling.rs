@@ -1,4 +1,4 @@
-//! What has come to a guest's connections, told: octets, states, room.
+//! Tells guests what has come on their connections: octets, states, room.
 
 use uncork_attach::record::number_of;
 use uncork_attach::{Damaged, MOST_BYTES, News, WINDOW_BYTES};
@@ -8,21 +8,21 @@ use crate::floor::Floor;
 
 /// Octets of one connection that are told before others have their turn.
 const BYTES_A_TURN: usize = 128 << 10;
-/// Room that is worth telling while there is some.
+/// How much room is worth telling of while the guest has some.
 const WORTH_BYTES: u64 = 16 << 10;
 
-/// Whether somebody has been told all for now.
+/// How far a guest has been told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Told {
     All,
-    /// There is more, and room for it.
+    /// There is more to tell, and room for it.
     More,
-    /// There is no room.
+    /// There is no room in the ring.
     Full,
 }
 
 impl Floor {
-    /// Tells all guests what there is; whether anything was told.
+    /// Tells all guests what there is; returns whether anything was told.
     pub(crate) fn tell_all(&mut self) -> bool {
         let mut any = false;
         for at in 0..self.guests.len() {
@@ -45,7 +45,7 @@ impl Floor {
             return Ok(false);
         }
         let mut any = false;
-        // Those that come to the queue meanwhile have the next turn.
+        // Connections that join the queue meanwhile have the next turn.
         for _ in 0..guest.queue.len() {
             let Some(guest) = self.guest(at) else { break };
             let Some(number) = guest.queue.pop_front() else { break };
@@ -83,7 +83,7 @@ impl Floor {
         let Some((link, id)) = seat.at.filter(|_| !seat.closed) else { return Told::All };
         let told = self.tell_octets(at, number, (link, id));
         if told == Told::All {
-            // Who hears that his connection is open writes at once.
+            // A guest that hears that its connection is open writes at once.
             if let Some(allowed) = self.allow_more(at, number, (link, id))
                 && let Some(guest) = self.guest(at)
             {
@@ -100,7 +100,7 @@ impl Floor {
             let Some(guest) = self.guests.get_mut(at).and_then(Option::as_mut) else {
                 return Told::All;
             };
-            // What is damaged is found out in the next turn.
+            // Damage is found in the next turn.
             let Ok(room) = guest.room() else { return Told::Full };
             let Some(seat) = guest.seat(number) else { return Told::All };
             let window = WINDOW_BYTES.saturating_sub(seat.unread_bytes) as usize;
@@ -126,7 +126,7 @@ impl Floor {
                 link.stack().recv(now, id, piece)
             };
             match got {
-                // The guest reads no more, which the stack calls an end: more may come all the same.
+                // The guest has shut down reading, which the stack calls an end: more may come all the same.
                 Ok(0) if !self.links[link].has_peer_ended(id) => return Told::All,
                 Ok(0) => {
                     seat.told_end = true;
@@ -142,7 +142,7 @@ impl Floor {
                     // There is room for it, as was just seen.
                     let _ = guest.end.news.write(News::Data.of_number(number), &piece[..bytes]);
                 }
-                // It comes behind all that could be read.
+                // The error comes after all that could be read.
                 Err(RecvError::Failed(error)) => {
                     self.tell_failure(at, number, error, false);
                     return Told::All;
@@ -152,7 +152,7 @@ impl Floor {
         }
     }
 
-    /// A connection has failed. `more`: there is something to be read that was not told yet.
+    /// Reports that a connection has failed. `more`: there is something to be read that was not told yet.
     pub(crate) fn tell_failure(
         &mut self,
         at: usize,
@@ -172,7 +172,7 @@ impl Floor {
 
     fn tell_state(&mut self, at: usize, number: u32, (link, id): (usize, SocketId)) {
         let state = self.links[link].stack().state(id).unwrap_or(State::Closed);
-        // Who writes, or polls, hears of an error at once; who reads, behind all that there is to be read.
+        // A program that writes, or polls, hears of an error at once; one that reads, after everything that there is to be read.
         if state == State::Closed
             && let Some(error) = self.links[link].stack().take_error(id)
         {
@@ -182,7 +182,7 @@ impl Floor {
         }
         let Some(guest) = self.guest(at) else { return };
         let Some(seat) = guest.seat(number) else { return };
-        // One that came before its handshake was over is open to who has accepted it (TCP Fast Open).
+        // A connection that came before its handshake was over is open to the guest that has accepted it (TCP Fast Open).
         let is_early = state == State::SynReceived && seat.told_state == State::Established;
         if seat.told_state != state && !is_early {
             seat.told_state = state;
@@ -190,7 +190,7 @@ impl Floor {
         }
     }
 
-    /// How many octets the guest may ever send, if it has little room and can be given much: it is to be told.
+    /// Raises how many octets the guest may send in total, if it has little room and can be given much. Returns that, to be told.
     pub(crate) fn allow_more(
         &mut self,
         at: usize,
@@ -200,7 +200,7 @@ impl Floor {
         let (link, now) = self.link(link);
         let is_open =
             link.stack().state(id).is_some_and(|state| state.may_send() && state.is_synchronised());
-        // Who is told that there is none is told later when there is.
+        // If the stack says here that there is no room, it tells later when there is.
         let has_room = link.stack().readiness(now, id).has(Ready::WRITABLE);
         if !is_open || !has_room {
             return None;

@@ -49,7 +49,7 @@ fn octets_go_both_ways_and_the_end_is_seen() {
 
 #[test]
 fn a_connection_is_in_the_guardians_table_before_its_syn_ack_leaves() {
-    // A peer who has his SYN-ACK hears of it if the instance dies in that instant.
+    // A peer that has its SYN-ACK is told if the instance dies in that instant.
     let mut rig = Rig::new();
     let mut program = rig.program(1);
     rig.connection(&mut program);
@@ -104,7 +104,7 @@ fn a_long_stream_waits_for_who_reads_it_each_way() {
         assert!(round < 20_000, "it goes on: {sent} sent, {} came", came.len());
         sent += rig.peer_sends(theirs, &all[sent..]);
         rig.go(&mut [&mut program]);
-        // Nobody reads for a while.
+        // The program does not read for a while.
         if round > 40 {
             came.extend(gets(&mut program, ours).unwrap_or_default());
         } else {
@@ -219,7 +219,7 @@ fn what_a_program_does_not_open_is_given_back_and_what_it_has_opened_stays() {
     }
     rig.floor.hear_words();
     assert_eq!(rig.guardian.0.borrow().disowned, [Ends { local: unused, remote }]);
-    // It is no more to be opened.
+    // It can no longer be opened.
     program.connect(program.now(), Some(unused), remote).unwrap();
     program.close(program.now(), ours);
     rig.go(&mut [&mut program]);
@@ -289,7 +289,7 @@ fn who_dies_has_his_connections_closed_as_by_the_kernel() {
     assert_eq!(rig.peer_gets(theirs).unwrap(), b"", "a FIN");
     assert_eq!(rig.peer_gets(unread), Err(RecvError::Failed(ConnectionError::Reset)));
     assert_eq!(rig.floor.guest_count(), 0);
-    // Somebody else might have come for it.
+    // Another program might have come for it.
     assert_eq!(rig.peer_state(waiting), Some(State::Established));
     desks::pass_time(&rig);
     rig.go(&mut []);
@@ -305,7 +305,7 @@ fn who_ends_before_he_is_admitted_is_no_complaint() {
     rig.guardian.0.borrow_mut().words.push_back(word);
     rig.floor.hear_words();
     assert_eq!(rig.guardian.0.borrow().complaints, Vec::<String>::new());
-    // The next one is.
+    // The next program is admitted.
     let mut program = rig.program(2);
     rig.grant(2, OURS);
     rig.connection(&mut program);
@@ -323,7 +323,7 @@ fn an_instance_that_ends_is_a_reset_of_all() {
     assert_eq!(gets(&mut program, ours).unwrap(), b"");
 }
 
-/// Two threads: who gives a connection away waits for the answer.
+/// With two threads, as the one that gives a connection away waits for the answer.
 #[test]
 fn a_connection_is_given_away_with_all_its_octets() {
     let mut rig = Rig::new();
@@ -400,7 +400,7 @@ fn what_comes_for_a_connection_that_was_given_away_is_told_to_who_gave_it_and_no
     assert_eq!(rig.guardian.0.borrow().complaints, [""; 0]);
 }
 
-/// A program that writes records itself, with a connection that has come to it and that it has not accepted.
+/// Makes a program that writes records itself, with a connection that has come to it and that it has not accepted.
 fn rude(rig: &mut Rig) -> (ProgramEnd, SocketId) {
     let mut bad = rig.end(1);
     rig.grant(1, OURS);
@@ -423,7 +423,7 @@ fn who_accepts_a_connection_may_write_whatever_he_has_not_heard_yet() {
     let arrived: Arrived = serde_json::from_slice(&record).unwrap();
     assert_eq!(arrived.ends.local, address(OURS));
     assert!(arrived.allowed >= 16 << 10, "{arrived:?}");
-    // And is told of it once.
+    // It is told of the connection once.
     assert_eq!(program.read_one(&mut record).unwrap(), None);
 }
 
@@ -452,7 +452,7 @@ fn who_sends_more_than_there_is_room_for_is_served_no_longer() {
     rig.go(&mut []);
     assert_eq!(rig.floor.guest_count(), 0);
     assert!(rig.guardian.0.borrow().complaints[0].contains("room"));
-    // Not even what came first is to be believed.
+    // Not even what it sent first is trusted.
     assert_eq!(rig.peer_gets(theirs), Err(RecvError::Failed(ConnectionError::Reset)));
 }
 
@@ -527,7 +527,7 @@ fn a_program_that_rings_for_nothing_wakes_its_instance_once() {
     }
 }
 
-/// What a program that means harm may write.
+/// What a malicious program may write.
 fn garbage() -> impl Strategy<Value = (u8, u8, u32, u32, Vec<u8>)> {
     let number = prop_oneof![0_u32..6, any::<u32>()];
     let extra = prop_oneof![0_u32..300, any::<u32>()];

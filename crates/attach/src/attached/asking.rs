@@ -1,5 +1,5 @@
-//! The questions that are waited for: what the stack knows of a connection, the connection itself, and what has come
-//! for it since.
+//! The questions whose answers are waited for: what the stack knows of a connection, the connection itself, and what has since
+//! come for it.
 
 use std::net::SocketAddr;
 use std::time::Instant as Clock;
@@ -12,28 +12,28 @@ use crate::record::{Ends, LAST, TOLD, UNREAD, next_segment};
 use crate::terms::{PATIENCE, wait};
 use crate::{Command, Damaged, Header, News};
 
-/// The number in questions about a connection that has none any more.
+/// The number in questions about a connection that no longer has one.
 const NO_NUMBER: u32 = u32::MAX;
 
-/// What is asked.
+/// A question to the instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Question {
     command: Command,
     /// The connection.
     about: u32,
-    /// Which of all.
+    /// The number of the question.
     number: u32,
 }
 
 /// The answer to one question, as it comes.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
-    /// What is waited for the answer to; answers to others are for who has lost his patience.
+    /// The question that is waited for; answers to others are for callers that have given up.
     question: Option<Question>,
     bytes: Vec<u8>,
-    /// What was given away, and how many octets the instance has of it.
+    /// The connection that was detached, and how many octets of it the instance has.
     snapshot: Option<(Snapshot, usize)>,
-    /// What was kept of it here.
+    /// What this side kept of that connection.
     mirror: Option<Mirror>,
     is_over: bool,
 }
@@ -43,7 +43,7 @@ impl Heard {
         let Some(Question { command, about, .. }) = self.question else { return Ok(()) };
         match (command, news) {
             (Command::Detach, News::Detached) if header.number == about => {
-                // Nothing, if it was not.
+                // Empty if it was not detached.
                 self.is_over = bytes.is_empty();
                 if !self.is_over {
                     self.given_away(bytes)?;
@@ -78,7 +78,7 @@ impl Heard {
 }
 
 impl Attached {
-    /// An answer, or a part of one.
+    /// Takes in an answer, or a part of one.
     pub(super) fn answered(
         &mut self,
         news: News,
@@ -105,13 +105,13 @@ impl Attached {
         Ok(())
     }
 
-    /// Whether this connection may have been given away.
+    /// Tells whether this connection may have been detached.
     pub(super) fn is_doubtful(&self, number: u32) -> bool {
         self.doubtful.iter().any(|(doubtful, _)| *doubtful == number)
     }
 
-    /// What was given away too late is nobody's, and its number may be another one's from now on. What was not is the instance's,
-    /// which is told now what it was not told before.
+    /// Handles an answer that came too late. If the connection was detached, nobody has it, and its number may be another
+    /// connection's from now on. If not, it is still the instance's, which is told now what was held back.
     fn no_longer_doubtful(&mut self, number: u32, was_refused: bool) {
         let Some(seat) = self.seats.get_mut(number as usize) else { return };
         if !was_refused {
@@ -121,19 +121,19 @@ impl Attached {
         }
     }
 
-    /// Everything about a connection (TCP_INFO), as its instance knows it.
+    /// Returns everything about a connection (TCP_INFO), as its instance knows it.
     pub fn info(&mut self, _: Instant, id: SocketId) -> Option<Info> {
         let number = self.number(id)?;
         let heard = self.ask(Command::AskInfo, number, 0, &[])?;
         let mut info: Info = serde_json::from_slice(&heard.bytes).ok()?;
         let readable = self.get(id)?.incoming.len();
-        // What has come to the program is no less unread for that.
+        // Octets that have come to the program are still unread.
         info.readable_bytes += u32::try_from(readable).unwrap_or(u32::MAX);
         Some(info)
     }
 
-    /// Gives a connection away, and forgets it (`Stack::detach`). None if it stays what it is, or is over: who is not answered in time
-    /// has lost it.
+    /// Detaches a connection, and forgets it (`Stack::detach`). `None` if it stays what it is, or is over: a caller that is not
+    /// answered in time has lost it.
     pub fn detach(&mut self, _: Instant, id: SocketId) -> Option<Detached> {
         let number = self.number(id)?;
         let is_told = self
@@ -152,10 +152,10 @@ impl Attached {
         Detached::new(snapshot, [front, back, &heard.bytes].concat())
     }
 
-    /// It was not answered whether it has given this connection away.
+    /// Records that the instance has not said in time whether this connection is detached.
     fn doubt(&mut self, id: SocketId) {
-        // It may be gone, or about to: nobody here can go on with it. Of one that is gone, and whose octets have not come, nothing
-        // more is heard.
+        // It may be detached, or about to be: nobody here can use it any more. If it is, and its octets have not come, nothing
+        // more is heard of it.
         let Some(number) = self.number(id) else { return };
         if let Some(mirror) = self.mirror_at(number) {
             mirror.lose();
@@ -166,16 +166,16 @@ impl Attached {
         }
     }
 
-    /// What has come for a connection that was given away (`Stack::take_caught`).
+    /// Returns what has come for a detached connection (`Stack::take_caught`).
     pub fn take_caught(&mut self, local: SocketAddr, remote: SocketAddr) -> Vec<Vec<u8>> {
-        // Made of numbers: it can always be written.
+        // It is made of numbers: it can always be written.
         let ends = serde_json::to_vec(&Ends { local, remote }).unwrap_or_default();
         let heard = self.ask(Command::AskCaught, NO_NUMBER, 0, &ends).unwrap_or_default();
         let mut rest = &heard.bytes[..];
         std::iter::from_fn(|| next_segment(&mut rest)).map(<[u8]>::to_vec).collect()
     }
 
-    /// Asks, and waits for the answer; none if the instance gives none.
+    /// Asks, and waits for the answer; `None` if the instance gives none.
     fn ask(&mut self, command: Command, about: u32, flags: u8, what: &[u8]) -> Option<Heard> {
         if command.is_of_connection() && self.is_doubtful(about) {
             return None;
@@ -186,7 +186,7 @@ impl Attached {
         self.order(command.of_number(about).flagged(flags).and(self.asked), what);
         let answered = self.wait_for_answer();
         let heard = std::mem::take(&mut self.heard);
-        // Others sleep, perhaps: what has come for them was taken in here, and so was the ring for it.
+        // Other threads may sleep: what has come for them was taken in here, and so was the ring for it.
         self.watch_on();
         answered.map(|()| heard)
     }
@@ -194,7 +194,7 @@ impl Attached {
     fn wait_for_answer(&mut self) -> Option<()> {
         let until = Clock::now() + PATIENCE;
         while !self.heard.is_over {
-            // Its error is told by the next turn of everybody's.
+            // The error is reported by the next turn, whichever thread makes it.
             self.turn().ok()?;
             let left = until.saturating_duration_since(Clock::now());
             if left.is_zero() && !self.heard.is_over {
@@ -203,7 +203,7 @@ impl Attached {
             if !self.heard.is_over {
                 let (_, limit) = self.rest();
                 wait(self.end.wakes(), Some(limit.unwrap_or(left).min(left))).ok()?;
-                // Or by its end.
+                // Or by the instance's end.
                 self.end.sleeper.was_woken();
             }
         }
@@ -228,7 +228,7 @@ mod tests {
         (instance, Attached::new(accept(theirs).unwrap()))
     }
 
-    /// The number of the question that comes.
+    /// Returns the number of the question that comes.
     fn asked(instance: &mut InstanceEnd) -> u32 {
         loop {
             if let Some(header) = instance.commands.next(&mut Vec::new()).unwrap() {
@@ -238,7 +238,7 @@ mod tests {
         }
     }
 
-    /// What becomes of a program that asks what has come for a connection and is answered with this.
+    /// Returns the damage found by a program that asks for [`News::Caught`] and is answered with this.
     fn is_told(news: News) -> Option<Damaged> {
         let (mut instance, mut attached) = pair();
         thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! What the program's half keeps of a connection.
+//! What the program keeps of a connection.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -8,9 +8,9 @@ use uncork_stack::{ConnectionError, Ready, RecvError, State};
 use crate::WINDOW_BYTES;
 use crate::record::Ends;
 
-/// Memory that is kept for what comes, when there is nothing.
+/// Capacity that is kept for incoming octets while there are none.
 const KEPT_BYTES: usize = 64 << 10;
-/// What was read is reported when there is so much of it.
+/// How many octets must have been read before that is reported.
 const REPORTED_BYTES: u32 = WINDOW_BYTES / 4;
 
 /// A connection as its program sees it.
@@ -19,22 +19,22 @@ pub(super) struct Mirror {
     pub(super) ends: Ends,
     pub(super) state: State,
     pub(super) incoming: VecDeque<u8>,
-    /// The peer has sent its last.
+    /// The peer has sent its last octet.
     pub(super) ended: bool,
-    /// It has not, and nothing comes any more. A connection that is over may have octets that the instance has not told of
-    /// yet, as there was no room for them.
+    /// It has not, and nothing more will come. The instance may still have octets of a connection that is over, which it has not
+    /// passed on for want of room.
     pub(super) cut_off: bool,
-    /// shutdown(2), each way.
+    /// shutdown(2), for each direction.
     pub(super) closed_reading: bool,
     pub(super) closed_writing: bool,
     pub(super) error: Option<ConnectionError>,
     pub(super) linger_seconds: Option<u16>,
-    /// Octets that were given to be sent, and that may ever be.
+    /// How many octets were given to be sent, and how many may be in total.
     pub(super) written: u64,
     pub(super) allowed: u64,
-    /// Sending was refused, and nobody has said yet that it may go on.
+    /// Sending was refused, and the instance has not said yet that it may go on.
     pub(super) wants_room: bool,
-    /// Octets read that the instance does not know of.
+    /// Octets that were read and not yet reported to the instance.
     pub(super) unreported: u32,
 }
 
@@ -57,12 +57,12 @@ impl Mirror {
         }
     }
 
-    /// Octets that may be sent now.
+    /// Returns how many octets may be sent now.
     pub(super) fn room(&self) -> usize {
         usize::try_from(self.allowed.saturating_sub(self.written)).unwrap_or(usize::MAX)
     }
 
-    /// Takes what has come; zero at its end. Then the octets that the instance is to be told of.
+    /// Takes octets that have come; none at the end. Also returns how many read octets to report to the instance, if any.
     pub(super) fn receive(
         &mut self,
         into: &mut [u8],
@@ -90,7 +90,7 @@ impl Mirror {
     }
 
     fn nothing_to_read(&mut self) -> Result<usize, RecvError> {
-        // Who has read all there ever was has missed nothing: the error is for who writes.
+        // A program that has read all there ever was has missed nothing: the error is for its writes.
         if self.ended {
             return Ok(0);
         }
@@ -100,7 +100,7 @@ impl Mirror {
         self.error.take().map_or(Ok(0), |error| Err(error.into()))
     }
 
-    /// What holds, as the stack says it of a connection of its own (`Stack::readiness`). `has_ring`: a command would go out.
+    /// Returns the readiness as the stack defines it (`Stack::readiness`). `has_ring`: a command would find room in the ring.
     pub(super) fn readiness(&mut self, has_ring: bool) -> Ready {
         let failed = if self.error.is_some() { Ready::ERROR } else { Ready::default() };
         if !self.state.is_synchronised() && self.state != State::Closed {
@@ -123,7 +123,7 @@ impl Mirror {
         holds.into_iter().filter(|(_, holds)| *holds).fold(failed, |ready, (one, _)| ready | one)
     }
 
-    /// The instance is gone, and with it the connection.
+    /// Ends the connection, as its instance is gone.
     pub(super) fn lose(&mut self) {
         if !matches!(self.state, State::Closed | State::TimeWait) {
             self.error = self.error.or(Some(ConnectionError::Reset));

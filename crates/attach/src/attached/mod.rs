@@ -1,8 +1,8 @@
-//! The program's half of an attachment: what a stack does for who has one of his own ([`uncork_stack::Stack`]), done
+//! The program's half of an attachment: what a stack of its own ([`uncork_stack::Stack`]) does for a program, done
 //! by an instance. The operations have the same names and mean the same.
 //!
-//! Nothing here waits, but for [`Attached::info`], [`Attached::detach`] and [`Attached::take_caught`]. What is done is for the instance to see
-//! with the next [`Attached::turn`], so that it comes there in one go; or when the program is dead.
+//! Nothing here waits, except [`Attached::info`], [`Attached::detach`] and [`Attached::take_caught`]. What is done reaches the
+//! instance with the next [`Attached::turn`], in one go; or when the program is dead.
 
 mod asking;
 mod mirror;
@@ -22,16 +22,16 @@ use crate::{Command, Damaged, Header, News};
 use asking::Heard;
 use mirror::Mirror;
 
-/// How often it looks whether its instance lives.
+/// How often it is checked that the instance lives.
 const LOOKS_AFTER: Duration = Duration::from_millis(1);
 
-/// A number for a connection, and who has it.
+/// A connection's number, and the connection that has it.
 #[derive(Debug, Default)]
 struct Seat {
-    /// How often the number was given: who has an old name shall not mean the new connection.
+    /// How often the number was given: an old id must not mean the new connection.
     generation: u32,
     mirror: Option<Mirror>,
-    /// The program gave it to a connection of which the instance still has something.
+    /// Set if the program gave it to a connection of which the instance still has something.
     is_ours: bool,
 }
 
@@ -50,31 +50,31 @@ struct Listener {
     waiting: VecDeque<u32>,
 }
 
-/// A stack that is another process's.
+/// A stack in another process.
 #[derive(Debug)]
 pub struct Attached {
     end: ProgramEnd,
     seats: Vec<Seat>,
-    /// Numbers of ours that nobody has.
+    /// Numbers of the program's that no connection has.
     free: Vec<u32>,
     listeners: Vec<Listener>,
-    /// Of the next listener. None is given twice.
+    /// The number of the next listener. None is given twice.
     next_listener: u32,
-    /// Listeners that are gone, as far as is known here: the instance may be sending them connections.
+    /// Listeners that are gone here: the instance may still be sending them connections.
     leaving: Vec<Listener>,
     /// Connections that have come to listeners that are gone.
     unwanted: Vec<u32>,
-    /// What there was no room for.
+    /// Commands that there was no room for.
     queue: VecDeque<(Header, Vec<u8>)>,
     events: VecDeque<Event>,
     changes: VecDeque<Change>,
     heard: Heard,
     /// The number of the latest question.
     asked: u32,
-    /// Connections that were to be given away, each with the number of the question, and whether they are the instance has not
-    /// said in time. Nothing is said of them before it has: they may be others' by then.
+    /// Connections that were to be detached, each with the number of the question, while the instance has not said whether they
+    /// are. Nothing is said about them before it has: their numbers may be others' by then.
     doubtful: Vec<(u32, u32)>,
-    /// Room for a record.
+    /// Buffer for a record.
     record: Vec<u8>,
     config: Config,
     counters: Counters,
@@ -82,14 +82,14 @@ pub struct Attached {
     /// When the last turn ended.
     turned: Instant,
     looked: Instant,
-    /// Somebody was refused as the ring is full.
+    /// A write was refused as the ring is full.
     starves: bool,
-    /// Why nothing more is said to the instance.
+    /// Why no more commands are written.
     failed: Option<Damaged>,
 }
 
 impl Attached {
-    /// With nothing on it yet.
+    /// Begins with no connections.
     #[must_use]
     pub fn new(end: ProgramEnd) -> Self {
         Self {
@@ -117,23 +117,23 @@ impl Attached {
         }
     }
 
-    /// The time, as connections of this stack are told it.
+    /// Returns the time, as connections of this stack are told it.
     #[must_use]
     pub fn now(&self) -> Instant {
         Instant::ZERO + self.begun.elapsed()
     }
 
-    /// When the last turn ended.
+    /// Returns when the last turn ended.
     #[must_use]
     pub fn turned(&self) -> Instant {
         self.turned
     }
 
-    /// Takes in what the instance has said, and shows it what was done; whether anything has happened.
+    /// Takes in the instance's news, and shows it the commands; tells whether anything has happened.
     ///
     /// # Errors
     ///
-    /// The instance is gone, or says what cannot be: all connections are over.
+    /// The instance is gone, or has written something impossible: all connections are over.
     pub fn turn(&mut self) -> io::Result<bool> {
         self.end.sleeper.note_ring();
         let heard = self.hear()?;
@@ -142,7 +142,7 @@ impl Attached {
         if self.turned.since(self.looked) >= LOOKS_AFTER {
             self.looked = self.turned;
             if self.end.is_gone() {
-                // What it has said before is not lost.
+                // News from before is not lost.
                 self.hear()?;
                 return Err(self.lose(io::ErrorKind::ConnectionReset.into()));
             }
@@ -150,13 +150,13 @@ impl Attached {
         Ok(heard || said)
     }
 
-    /// Whether a turn would find nothing to do.
+    /// Tells whether a turn would find nothing to do.
     pub fn is_idle(&mut self) -> bool {
         let unsaid = self.end.commands.has_unshown();
         !unsaid && !self.has_room() && !self.has_news() && self.events.is_empty()
     }
 
-    /// Whether there is room again for what there was none for. Damage is found in the turn.
+    /// Tells whether there is room again where there was none. Damage is found in the turn.
     fn has_room(&mut self) -> bool {
         let commands = &mut self.end.commands;
         match self.queue.front() {
@@ -165,22 +165,22 @@ impl Attached {
         }
     }
 
-    /// Whether the instance has said something.
+    /// Tells whether there is news from the instance.
     pub fn has_news(&mut self) -> bool {
         self.end.news.has_some().unwrap_or(true)
     }
 
-    /// What happened.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Connections that the program has opened and that have gone.
+    /// Returns the next change: connections that the program has opened, and that have gone.
     pub fn poll_change(&mut self) -> Option<Change> {
         self.changes.pop_front()
     }
 
-    /// One of what [`Attached::rest`] gives, if this is one, could be read, and can be until the next turn.
+    /// Notes that this descriptor was readable, if it is one of [`Attached::rest`]; it stays so until the next turn.
     pub fn was_woken_by(&mut self, descriptor: RawFd) {
         if self.wakes().contains(&descriptor) {
             self.end.sleeper.was_woken();
@@ -191,38 +191,38 @@ impl Attached {
         self.end.wakes().map(|fd| fd.as_raw_fd())
     }
 
-    /// Descriptors that can be read when there is something to do for who sleeps from now on, and how long he
-    /// may.
+    /// Returns descriptors that are readable when there is something to do for a thread that sleeps from now on, and how long
+    /// it may sleep.
     pub fn rest(&mut self) -> ([RawFd; 2], Option<Duration>) {
         let may = self.lie_down();
         (self.wakes(), (!may).then_some(Duration::ZERO))
     }
 
-    /// From now on the instance rings; whether nothing has come before.
+    /// Makes the instance ring from now on; tells whether nothing has come before.
     fn lie_down(&mut self) -> bool {
         if self.starves || !self.queue.is_empty() {
-            // It may have given room behind the last turn, when there was nobody to be woken.
+            // It may have made room after the last turn, when there was nobody to be woken.
             self.end.commands.wait_for_room();
         }
         self.end.sleeper.lie_down();
         self.is_idle()
     }
 
-    /// Who sleeps on it while another thread has made a turn is to be woken all the same by what comes.
+    /// Makes sure that what comes still wakes threads that sleep while another one has made a turn.
     pub fn watch_on(&mut self) {
         if !self.lie_down() {
             self.end.sleeper.wake_all();
         }
     }
 
-    /// Its own descriptors.
+    /// Returns its own descriptors.
     #[must_use]
     pub fn descriptors(&self) -> [RawFd; 3] {
         let [bell, control] = self.wakes();
         [bell, control, self.end.waker.descriptor().as_raw_fd()]
     }
 
-    /// The instance is not to be believed any more, or gone.
+    /// Ends all connections, as the instance is gone or no longer trusted.
     fn lose(&mut self, error: io::Error) -> io::Error {
         self.failed = self.failed.or(Some(Damaged("nothing: it is gone")));
         self.queue.clear();
@@ -240,7 +240,7 @@ impl Attached {
         self.lose(io::Error::other(damaged))
     }
 
-    /// Takes in all that there is; whether there was anything.
+    /// Takes in all news; tells whether there was any.
     fn hear(&mut self) -> io::Result<bool> {
         let mut record = std::mem::take(&mut self.record);
         let mut any = false;
@@ -287,7 +287,7 @@ impl Attached {
             }
             News::State | News::Room | News::Data | News::End | News::Failed => {}
         }
-        // Of one that was closed meanwhile.
+        // The connection was closed meanwhile.
         let Some(mirror) = self.mirror_at(number) else { return Ok(()) };
         match news {
             News::State => mirror.state = state_of(extra).ok_or(Damaged("no state"))?,
@@ -299,14 +299,14 @@ impl Attached {
                 }
             }
             News::Data => mirror.incoming.extend(bytes),
-            // Behind a failure that was told before what there was to be read.
+            // It follows a failure that was reported ahead of octets to be read.
             News::End if mirror.error.is_some() => mirror.cut_off = true,
             News::End => mirror.ended = true,
             _ => {
                 mirror.error =
                     Some(serde_json::from_slice(bytes).map_err(|_| Damaged("no error"))?);
                 mirror.state = State::Closed;
-                // The instance may have more to tell of than there was room for.
+                // The instance may have more octets, for which there was no room.
                 mirror.cut_off = extra == 0;
             }
         }
@@ -314,7 +314,7 @@ impl Attached {
         Ok(())
     }
 
-    /// Nothing is left of a connection that the program had opened, and closed.
+    /// Frees the number of a connection that the program had opened and closed, as nothing is left of it.
     fn forget(&mut self, number: u32) -> Result<(), Damaged> {
         let seat = self.seats.get_mut(number as usize);
         let seat = seat.filter(|seat| seat.is_ours && seat.mirror.is_none());
@@ -324,11 +324,11 @@ impl Attached {
         Ok(())
     }
 
-    /// A connection has come to a listener.
+    /// Enters a connection that has come to a listener.
     fn come(&mut self, number: u32, listener: u32, bytes: &[u8]) -> Result<(), Damaged> {
         let Arrived { ends: Ends { local, remote }, allowed } =
             serde_json::from_slice(bytes).map_err(|_| Damaged("no ends"))?;
-        // Even ones are the instance's to give, one behind the other.
+        // Even numbers are the instance's to give, one after the other.
         if number % 2 == 1 || number as usize > self.seats.len() + 2 {
             return Err(Damaged("a number that is not the instance's"));
         }
@@ -351,14 +351,14 @@ impl Attached {
         Ok(())
     }
 
-    /// Nobody accepts it here: somebody else may have it. What has come on it the instance has kept.
+    /// Returns a connection that is not accepted here: another program may have it. The instance has kept what has come on it.
     fn give_back(&mut self, number: u32) {
         if self.seat(number).mirror.take().is_some() {
             self.command(Command::Return, number, &[]);
         }
     }
 
-    /// Something has happened to a connection.
+    /// Notes that something has happened to a connection.
     fn note(&mut self, number: u32) {
         let id = self.id(number);
         self.events.push_back(Event::Socket(id, Ready::default()));
@@ -381,7 +381,7 @@ impl Attached {
         SocketId::from_u64(u64::from(generation) << 32 | u64::from(number))
     }
 
-    /// The number that a name stands for.
+    /// Returns the number that an id stands for, if it is still valid.
     #[expect(clippy::cast_possible_truncation, reason = "two halves")]
     fn number(&self, id: SocketId) -> Option<u32> {
         let (generation, number) = ((id.as_u64() >> 32) as u32, id.as_u64() as u32);
@@ -403,12 +403,12 @@ impl Attached {
     }
 
     fn command_of(&mut self, command: Command, number: u32, what: &impl Serialize) {
-        // What is said is made of numbers: it can always be written.
+        // It is made of numbers: it can always be written.
         let bytes = serde_json::to_vec(what).unwrap_or_default();
         self.command(command, number, &bytes);
     }
 
-    /// Says something, now or when there is room again.
+    /// Writes a command, now or when there is room again.
     fn order(&mut self, header: Header, bytes: &[u8]) {
         let is_doubtful = self.is_doubtful(header.number)
             && Command::of(header).is_some_and(Command::is_of_connection);
@@ -424,8 +424,8 @@ impl Attached {
         }
     }
 
-    /// What is in the ring the instance finds there if the program dies before its next turn; what waits for room here is lost with
-    /// it, and is there for no longer than it has to be.
+    /// Writes commands that waited for room. The instance finds those in the ring even if the program dies before its next turn;
+    /// those that wait here would be lost, so they wait no longer than they have to.
     fn catch_up(&mut self) {
         if !self.queue.is_empty()
             && let Err(damaged) = self.write_queue()
@@ -434,7 +434,7 @@ impl Attached {
         }
     }
 
-    /// Shows the instance what was said; whether there was anything.
+    /// Shows the instance the commands; tells whether there were any.
     fn say(&mut self) -> io::Result<bool> {
         if let Some(damaged) = self.failed {
             return Err(self.damaged(damaged));
@@ -444,7 +444,7 @@ impl Attached {
         if shown {
             self.end.waker.wake();
         }
-        // What waits to be said is first.
+        // Commands that wait for room come first.
         let starves = self.starves && tried.is_ok() && self.queue.is_empty();
         if starves && self.end.commands.room().is_ok_and(|room| room > 0) {
             self.starves = false;
@@ -466,7 +466,7 @@ impl Attached {
         Ok(())
     }
 
-    /// Whoever was refused may try again.
+    /// Lets connections try again whose writes were refused.
     fn feed(&mut self) {
         for number in (0..).take(self.seats.len()) {
             let Some(mirror) = self.seats[number as usize].mirror.as_mut() else { continue };

@@ -1,4 +1,4 @@
-//! What can be done with connections and listeners, as with a stack of one's own.
+//! The operations on connections and listeners, like those of a stack of one's own.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -16,23 +16,23 @@ use crate::ring::MOST_BYTES;
 use crate::{Command, record};
 
 impl Attached {
-    /// See [`uncork_stack::Stack`] for this and what follows.
+    /// Returns the state of a connection. See [`uncork_stack::Stack`] for this and what follows.
     #[must_use]
     pub fn state(&self, id: SocketId) -> Option<State> {
         self.get(id).map(|mirror| mirror.state)
     }
 
-    /// Both ends, this one first.
+    /// Returns both ends, the local one first.
     #[must_use]
     pub fn ends(&self, id: SocketId) -> Option<(SocketAddr, SocketAddr)> {
         self.get(id).map(|mirror| (mirror.ends.local, mirror.ends.remote))
     }
 
-    /// Begins a connection.
+    /// Begins to open a connection.
     ///
     /// # Errors
     ///
-    /// Its local end has to be named; what else is wrong with it is told later.
+    /// Its local end must be given; any other error is reported later.
     pub fn connect(
         &mut self,
         _: Instant,
@@ -50,7 +50,7 @@ impl Attached {
         Ok(self.id(number))
     }
 
-    /// The same. Cookies are the instance's to know, and nobody waits to be told whether it has one: the SYN has no data.
+    /// The same, without data in the SYN: only the instance knows the cookies, and this does not wait to learn of one.
     ///
     /// # Errors
     ///
@@ -65,16 +65,16 @@ impl Attached {
         self.connect(now, local, remote).map(FastConnect::Begun)
     }
 
-    /// Whether a SYN waits for data, which none does here.
+    /// Tells whether a SYN waits for data, which none does here.
     #[must_use]
     pub fn is_deferred(&self, _: SocketId) -> bool {
         false
     }
 
-    /// Lets one go that waits.
+    /// Would send a SYN that waits for data; none does here.
     pub fn launch(&mut self, _: Instant, _: SocketId) {}
 
-    /// An odd one that nobody has.
+    /// Returns an odd number that no connection has.
     fn number_of_ours(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             let next = u32::try_from(self.seats.len()).unwrap_or(u32::MAX);
@@ -82,11 +82,11 @@ impl Attached {
         })
     }
 
-    /// Gives octets to be sent; how many were taken.
+    /// Gives octets to be sent; returns how many were taken.
     ///
     /// # Errors
     ///
-    /// As the stack has them.
+    /// As the stack reports them.
     pub fn send(
         &mut self,
         _: Instant,
@@ -110,7 +110,7 @@ impl Attached {
         mirror.wants_room = refused;
         self.starves |= refused && taken < wanted;
         if self.starves {
-            // Should he have read just now, the next turn finds that.
+            // If the instance has read just now, the next turn finds that.
             self.end.commands.wait_for_room();
         }
         if taken == 0 && refused { Err(SendError::WouldBlock) } else { Ok(taken) }
@@ -143,20 +143,20 @@ impl Attached {
         Ok(taken)
     }
 
-    /// The latest octet given ends a record.
+    /// Ends a record with the latest octet given.
     pub fn end_record(&mut self, id: SocketId) {
         let Some(number) = self.number(id) else { return };
         let flags = record::END_OF_RECORD;
         self.order(Command::Send.of_number(number).flagged(flags), &[]);
     }
 
-    /// What was given is a whole message ([`uncork_stack::Stack::complete`]).
+    /// Says that what was given is a whole message ([`uncork_stack::Stack::complete`]).
     pub fn complete(&mut self, _: Instant, id: SocketId) {
         let Some(number) = self.number(id) else { return };
         self.order(Command::Complete.of_number(number), &[]);
     }
 
-    /// Octets that may be given now.
+    /// Returns how many octets may be given now.
     #[must_use]
     pub fn sendable_bytes(&mut self, _: Instant, id: SocketId) -> u32 {
         let ring = self.ring_room();
@@ -165,7 +165,7 @@ impl Attached {
         u32::try_from(room.min(ring)).unwrap_or(u32::MAX)
     }
 
-    /// Octets that a command can have now.
+    /// Returns how many octets a command may have now.
     fn ring_room(&mut self) -> usize {
         self.catch_up();
         if self.queue.is_empty() { self.end.commands.room().unwrap_or(0) } else { 0 }
@@ -175,7 +175,7 @@ impl Attached {
     ///
     /// # Errors
     ///
-    /// As the stack has them.
+    /// As the stack reports them.
     pub fn recv(&mut self, _: Instant, id: SocketId, into: &mut [u8]) -> Result<usize, RecvError> {
         let Some((number, mirror)) = self.get_mut(id) else { return Err(RecvError::NoSocket) };
         let (taken, read) = mirror.receive(into, false)?;
@@ -185,49 +185,49 @@ impl Attached {
         Ok(taken)
     }
 
-    /// The same, and leaves them to be received again.
+    /// Receives octets, and leaves them to be received again.
     ///
     /// # Errors
     ///
-    /// As the stack has them.
+    /// As the stack reports them.
     pub fn peek(&mut self, _: Instant, id: SocketId, into: &mut [u8]) -> Result<usize, RecvError> {
         let Some((_, mirror)) = self.get_mut(id) else { return Err(RecvError::NoSocket) };
         mirror.receive(into, true).map(|(taken, _)| taken)
     }
 
-    /// Octets that can be read at once.
+    /// Returns how many octets can be read at once.
     #[must_use]
     pub fn readable_bytes(&self, id: SocketId) -> u32 {
         let bytes = self.get(id).map_or(0, |mirror| mirror.incoming.len());
         u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 
-    /// What holds now.
+    /// Returns the readiness.
     pub fn readiness(&mut self, _: Instant, id: SocketId) -> Ready {
         let has_ring = self.ring_room() > 0;
         let Some((_, mirror)) = self.get_mut(id) else { return Ready::default() };
         let ready = mirror.readiness(has_ring);
         if mirror.wants_room && !has_ring {
-            // Who waits for that is told when there is room.
+            // The caller is told when there is room again.
             self.starves = true;
             self.end.commands.wait_for_room();
         }
         ready
     }
 
-    /// Why it has failed, told once.
+    /// Takes the reason why a connection has failed.
     pub fn take_error(&mut self, id: SocketId) -> Option<ConnectionError> {
         self.get_mut(id)?.1.error.take()
     }
 
-    /// Puts an error back that was taken by who could not tell it.
+    /// Puts an error back that was taken by a caller that could not report it.
     pub fn put_back_error(&mut self, id: SocketId, error: ConnectionError) {
         if let Some((_, mirror)) = self.get_mut(id) {
             mirror.error = Some(error);
         }
     }
 
-    /// Ends one direction or both.
+    /// Shuts down one direction or both.
     pub fn shutdown(&mut self, _: Instant, id: SocketId, how: Shutdown) {
         let Some((number, mirror)) = self.get_mut(id) else { return };
         let mut flags = 0;
@@ -242,7 +242,7 @@ impl Attached {
         self.order(Command::Shutdown.of_number(number).flagged(flags), &[]);
     }
 
-    /// For who waits when he closes.
+    /// Begins a close that waits (SO_LINGER); returns for how long.
     pub fn begin_close(&mut self, _: Instant, id: SocketId) -> Option<Duration> {
         let (number, mirror) = self.get_mut(id)?;
         let seconds = mirror.linger_seconds.filter(|&seconds| seconds > 0)?;
@@ -255,7 +255,7 @@ impl Attached {
         waits.then(|| Duration::from_secs(seconds.into()))
     }
 
-    /// Whether [`Attached::close`] would reset it.
+    /// Tells whether [`Attached::close`] would reset the connection.
     #[must_use]
     pub fn close_resets(&self, id: SocketId) -> bool {
         self.get(id).is_some_and(|mirror| {
@@ -264,7 +264,7 @@ impl Attached {
         })
     }
 
-    /// Gives the name back.
+    /// Closes a connection; its id is no longer valid.
     pub fn close(&mut self, _: Instant, id: SocketId) {
         let Some(number) = self.number(id) else { return };
         let Some(mirror) = self.seat(number).mirror.take() else { return };
@@ -272,7 +272,7 @@ impl Attached {
         self.order(Command::Close.of_number(number).flagged(flags), &[]);
     }
 
-    /// Ends it with a reset. The name stays until it is closed.
+    /// Resets a connection. Its id stays valid until it is closed.
     pub fn abort(&mut self, _: Instant, id: SocketId) {
         let Some((number, mirror)) = self.get_mut(id) else { return };
         mirror.error = Some(ConnectionError::Aborted);
@@ -282,7 +282,7 @@ impl Attached {
         self.note(number);
     }
 
-    /// Ends all connections with a reset.
+    /// Resets all connections.
     pub fn abort_all(&mut self, now: Instant) {
         let all: Vec<_> = self.sockets().collect();
         for id in all {
@@ -290,8 +290,8 @@ impl Attached {
         }
     }
 
-    /// Whether the instance has been told all, and has all back that was not accepted: what peers still wait for is
-    /// its affair.
+    /// Tells whether the instance has been told everything, and has got back all that was not accepted: what peers still wait
+    /// for is the instance's business.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         let has_told = self.queue.is_empty() && !self.end.commands.has_unshown();
@@ -311,11 +311,11 @@ impl Attached {
         true
     }
 
-    /// Listens. That the guardian has said yes is to be known before the next turn.
+    /// Listens. The guardian must be known to have agreed before the next turn.
     ///
     /// # Errors
     ///
-    /// None: the instance says later if it cannot be.
+    /// None: if it is impossible, the instance says so later.
     pub fn listen_with(
         &mut self,
         local: SocketAddr,
@@ -329,14 +329,14 @@ impl Attached {
         Ok(ListenerId::from_u64(number.into()))
     }
 
-    /// Sets an option of all connections that will come to it.
+    /// Sets an option of all connections that will come to a listener.
     pub fn set_listener_option(&mut self, id: ListenerId, option: SocketOption) {
         if let Some(number) = self.listener(id).map(|listener| listener.number) {
             self.command_of(Command::ListenerOption, number, &option);
         }
     }
 
-    /// What it does with TCP Fast Open.
+    /// Sets what a listener does with TCP Fast Open.
     pub fn open_fast_at(
         &mut self,
         id: ListenerId,
@@ -349,19 +349,19 @@ impl Attached {
         }
     }
 
-    /// Connections that wait to be accepted.
+    /// Returns how many connections wait to be accepted.
     pub fn accept_waiting(&mut self, id: ListenerId) -> usize {
         self.listener(id).map_or(0, |listener| listener.waiting.len())
     }
 
-    /// One of them.
+    /// Accepts a connection.
     pub fn accept(&mut self, id: ListenerId) -> Option<SocketId> {
         let number = self.listener(id)?.waiting.pop_front()?;
         self.command(Command::Accept, number, &[]);
         Some(self.id(number))
     }
 
-    /// Listens no more. Those that wait are for others who listen there; without any they are reset.
+    /// Stops listening. Waiting connections go to others that listen there; if there are none they are reset.
     pub fn leave_listener(&mut self, id: ListenerId) {
         let is_it = |one: &Listener| u64::from(one.number) == id.as_u64();
         let Some(at) = self.listeners.iter().position(is_it) else { return };
@@ -370,7 +370,7 @@ impl Attached {
         self.leaving.push(listener);
     }
 
-    /// As [`Attached::leave_listener`].
+    /// Does the same as [`Attached::leave_listener`].
     pub fn close_listener(&mut self, _: Instant, id: ListenerId) {
         self.leave_listener(id);
     }
@@ -379,20 +379,20 @@ impl Attached {
         self.listeners.iter_mut().find(|one| u64::from(one.number) == id.as_u64())
     }
 
-    /// All connections that have a name.
+    /// Returns all connections that have an id.
     pub fn sockets(&self) -> impl Iterator<Item = SocketId> {
         let numbers = (0..).take(self.seats.len());
         let named = numbers.filter(|&number| self.seats[number as usize].mirror.is_some());
         named.map(|number| self.id(number))
     }
 
-    /// What a stack of one's own would begin with.
+    /// Returns the configuration that a stack of one's own would begin with.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Connections. What becomes of them only the instance counts.
+    /// Returns how many connections were made. What becomes of them only the instance counts.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters

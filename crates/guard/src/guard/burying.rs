@@ -1,4 +1,4 @@
-//! The end of who was served.
+//! Cleaning up after a process that is gone.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -8,9 +8,9 @@ use crate::reset::Left;
 use crate::session::{Role, Session};
 
 impl Guard {
-    /// Goes on with those of whom nothing more is heard: who is no longer served lives, perhaps, and says nothing.
+    /// Continues with peers that are lost and give no further sign: one that is no longer served may live on, and send nothing.
     pub(super) fn bury_lost(&mut self) {
-        // From behind: who is buried is taken out.
+        // Backwards, because a buried peer is removed.
         for at in (0..self.peers.len()).rev() {
             if self.peers[at].is_lost {
                 self.bury(at);
@@ -18,8 +18,8 @@ impl Guard {
         }
     }
 
-    /// A process is gone: what it had is taken away from it, and its peers hear of it. Where that takes long others are served
-    /// meanwhile, and it is not over yet.
+    /// Takes everything away from a process that is gone, and has its connections reset. If that takes long, other peers are
+    /// served meanwhile, and a later turn continues.
     pub(super) fn bury(&mut self, at: usize) {
         if !self.is_prepared_to_bury(at) {
             return;
@@ -38,7 +38,7 @@ impl Guard {
         }
         self.tidy_claims();
         self.unmake(session.engine, session.take_sockets());
-        // Not before: should this process end in between, it is the heir's.
+        // Not earlier: if this process ended in between, the heir would have to do it.
         let rests = self.prober.rests();
         if let Some(heir) = &mut self.heir {
             heir.went(&session, rests);
@@ -46,8 +46,8 @@ impl Guard {
         self.relieve_heir();
     }
 
-    /// Its connections are the kernel's, and their peers hear of it; those of others at its ports are entered as theirs. What is
-    /// left is the same however many they are.
+    /// Gives its connections to the kernel, has their peers told, and enters the connections of others at its ports as theirs.
+    /// True when done: what is left then takes the same time however many they were.
     fn is_prepared_to_bury(&mut self, at: usize) -> bool {
         let peers = &self.peers;
         let Some(session) = peers[at].session.as_ref() else { return true };
@@ -71,10 +71,10 @@ impl Guard {
         is_over
     }
 
-    /// A stack has ended with its process, and its connections are the kernel's.
+    /// Cleans up after a stack that has ended with its process, and whose connections are the kernel's.
     fn bury_stack(&mut self, session: &Session) {
         let left = sessions(&self.peers);
-        // Or whoever connects from there again would be steered to the dead.
+        // Otherwise a peer that connects again from the same port would be steered to the dead engine.
         self.steering.forget_all_of(session.engine);
         let places: Vec<_> = session.held().into_iter().collect();
         let _ = self.steering.leave(session.engine, &places, &left);

@@ -1,4 +1,4 @@
-//! Devices that are called otherwise, go into another network namespace, or come back from there.
+//! Devices that are renamed, go into another network namespace, or come back from there.
 
 use uncork_bpf::owned::Presence;
 
@@ -7,14 +7,14 @@ use crate::devices::is_there;
 use crate::queues::Queues;
 
 impl Guard {
-    /// Something has become of a device, which may be one of ours.
+    /// Handles a change to a device, which may be one of ours.
     pub(super) fn look_at_devices(&mut self) {
         self.links.silence();
         for at in 0..self.plan.devices.len() {
             let index = self.plan.devices[at].index;
             match self.steering.presence(index) {
                 Presence::Here => self.name_anew(at),
-                // What it was is no more, and its number may be another's.
+                // That device is no more, and its number may be another's.
                 Presence::Deleted => {}
                 Presence::Elsewhere => self.lose_device(index),
                 Presence::Nothing => self.find_device(at),
@@ -31,9 +31,9 @@ impl Guard {
         }
     }
 
-    /// A device is in another network namespace, and has taken the filter along, which keeps there what comes to the same ports from
-    /// whom it is for. Here nothing comes by it any more; what is the stack's by it is the kernel's, for when it comes back: those who had it
-    /// open have their sockets from before, by which nothing comes then.
+    /// Handles a device that has gone into another network namespace, and its filter with it, which would withhold packets to the
+    /// same ports from their owners there. Nothing arrives by it here any more. What is the stack's by it becomes the kernel's,
+    /// for its return: programs that had it open keep their old sockets, which then receive nothing.
     fn lose_device(&mut self, device: i32) {
         self.steering.lose_device(device, &sessions(&self.peers));
         self.groups.forget(device);
@@ -43,7 +43,7 @@ impl Guard {
         }
     }
 
-    /// One that was lost may be there again: it is who has the same number and address.
+    /// Takes a lost device back if one with the same index and address is here again.
     fn find_device(&mut self, at: usize) {
         let known = &self.plan.devices[at];
         if is_there(known) && self.steering.find_device(known.index).is_ok() {

@@ -1,8 +1,8 @@
-//! Instances, which have the stacks of programs that are attached to them.
+//! Instances: processes with the stacks of the programs that are attached to them.
 //!
-//! What a program asks for is its instance's: the steering knows only that one's engine. So an instance's session has the
-//! claims of all its programs, each by who has made it, and a place is left with the last of them. Its table
-//! and its connections are looked after as those of a program with a stack of its own.
+//! What a program asks for belongs to its instance: the steering knows only the instance's engine. So an instance's session holds
+//! the claims of all its programs, each with the program that made it, and leaves a place when the last of them does. Its table
+//! and its connections are treated like those of a program with a stack of its own.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::Sender;
@@ -18,8 +18,8 @@ use crate::Error;
 use crate::session::{Ends, Role, Session};
 
 impl Guard {
-    /// Programs attach to instances, of which there are to be so many, and have no stacks of their own.
-    /// The number of each that comes is said to `came`.
+    /// Makes programs attach to instances, this many, instead of having stacks of their own. The number of each instance that
+    /// comes is sent to `came`.
     ///
     /// # Errors
     ///
@@ -31,7 +31,7 @@ impl Guard {
         Ok(self)
     }
 
-    /// What each instance has to say, in the order of their numbers: nobody else may know it.
+    /// Returns the token of each instance, in the order of their numbers: nobody else may know it.
     #[must_use]
     pub fn tokens(&self) -> &[Token] {
         &self.tokens
@@ -45,7 +45,7 @@ impl Guard {
         self.session(at).is_ok_and(|session| matches!(session.role, Role::Instance(_)))
     }
 
-    /// Whether it is for this one to ask for that.
+    /// Checks that a peer in this role may make this request.
     pub(super) fn may_ask(&self, at: usize, request: &Request) -> Result<(), String> {
         use Request::{
             Attach, Bring, Disown, DisownConnection, FastOpenKeys, Give, Open, Others, Over, Own,
@@ -101,7 +101,7 @@ impl Guard {
         let number = self.tokens.iter().position(|own| own.is(token)).ok_or(UNKNOWN)?;
         let number = u32::try_from(number).map_err(|_| UNKNOWN)?;
         check_version(version)?;
-        // One that has died may not be buried yet.
+        // An instance that has died may not be buried yet.
         let is_it = |other: &usize| self.number(*other) == Some(number);
         let mut others = (0..self.peers.len()).filter(is_it);
         if others.any(|other| !self.peers[other].is_gone()) {
@@ -109,7 +109,7 @@ impl Guard {
         }
         let welcome = self.admit(at, Role::Instance(number))?;
         if let Some(came) = &self.came {
-            // Who does not listen any more need not know.
+            // If nobody listens any more, nobody need know.
             let _ = came.send(number);
         }
         Ok(welcome)
@@ -122,7 +122,7 @@ impl Guard {
         }
     }
 
-    /// A program gets one end of a pair of sockets, and an instance the other.
+    /// Attaches a program to an instance: each gets one end of a socket pair.
     pub(super) fn attach(
         &mut self,
         at: usize,
@@ -145,8 +145,8 @@ impl Guard {
         Ok((Reply::Attached { instance: number }, Some(ours)))
     }
 
-    /// The instance of this number; or for a process whose threads attach each for itself, the one that the fewest of them have,
-    /// and of those, as for all others, the one with the fewest programs.
+    /// Chooses the instance with this number; otherwise the one with the fewest programs. For a process whose threads attach one
+    /// by one, the one that the fewest of them have comes first.
     fn choose(&self, wanted: Option<u32>, pid: Option<u32>) -> Result<(usize, u32), String> {
         let living = (0..self.peers.len()).filter(|at| !self.peers[*at].is_gone());
         let mut up: Vec<_> = living.filter_map(|at| Some((at, self.number(at)?))).collect();
@@ -169,7 +169,7 @@ impl Guard {
         })
     }
 
-    /// Where the instance is that this program is attached to, if it is to any.
+    /// Returns the index of the instance that this program is attached to, if there is one.
     pub(super) fn instance_of(&self, at: usize) -> Result<Option<usize>, String> {
         let Role::Guest(engine) = self.session(at)?.role else { return Ok(None) };
         self.peer_of(engine).map(Some).ok_or_else(|| "its instance is gone".to_owned())
@@ -185,7 +185,7 @@ impl Guard {
         sessions.filter(move |session| session.is_guest_of(engine))
     }
 
-    /// Says something of a program to the instance that it is attached to, if it is to any. An error if that does
+    /// Sends a message about a program to the instance that it is attached to, if there is one. An error if the instance does
     /// not take it at once.
     pub(super) fn tell(
         &mut self,
@@ -204,16 +204,16 @@ impl Guard {
         Ok(())
     }
 
-    /// The same of what it has to hear in any case, be it after a while.
+    /// Sends a message that the instance must receive, even if it takes it only later.
     pub(super) fn tell_later(&mut self, at: usize, word: impl FnOnce(u32) -> Reply) {
         let Ok(program) = self.session(at).map(|session| session.engine.0.get()) else { return };
         if let Ok(Some(instance)) = self.instance_of(at) {
-            // One that is gone is told by its socket, too.
+            // If the instance is gone, its socket says so, too.
             let _ = self.peers[instance].say(UNASKED, word(program), None);
         }
     }
 
-    /// A connection that a program opens is its instance's.
+    /// Gives a connection that a program opens to its instance.
     pub(super) fn own_connection_by(
         &mut self,
         at: usize,
@@ -222,7 +222,7 @@ impl Guard {
     ) -> Result<(), String> {
         let (local, remote) = ends;
         let session = self.session(instance)?;
-        // Of another program, whose would be over with this one's.
+        // Another program's connection, which would end with this program's.
         if session.has_opened(&ends) && !self.session(at)?.has_opened(&ends) {
             return Err(format!("another process has a connection from {local} to {remote}"));
         }
@@ -240,7 +240,7 @@ impl Guard {
         told
     }
 
-    /// An instance gives a connection of its to one of its programs, which makes it the kernel's.
+    /// Lets an instance give a connection of its own to one of its programs, which makes it the kernel's.
     pub(super) fn give_to(&mut self, at: usize, program: u32, ends: Ends) -> Result<(), String> {
         let session = self.session(at)?;
         let engine = session.engine;
@@ -253,8 +253,8 @@ impl Guard {
         Ok(())
     }
 
-    /// A program is dead. Its connections are its instance's, which hears of it by their sockets; but not those that it was about
-    /// to make the kernel's.
+    /// Cleans up after a dead program. Its connections stay with the instance, which notices the death by their socket; except
+    /// those that the program was about to give to the kernel.
     pub(super) fn bury_guest(&mut self, guest: &Session, instance: Engine) {
         let Some(at) = self.peer_of(instance) else { return };
         for ends in guest.given() {
@@ -265,13 +265,13 @@ impl Guard {
             let session = self.peers[at].session.as_mut();
             let places = session.and_then(|session| session.release(guest.engine, local));
             let Some(places) = places else { continue };
-            // What fails here, the kernel has no memory for, say: the rest is done all the same.
+            // If this fails, as the kernel has no memory, say, the rest is done all the same.
             let _ = self.steering.leave(instance, &places, &sessions(&self.peers));
             let _ = self.peers[at].say(UNASKED, Reply::Revoked { program, local }, None);
         }
     }
 
-    /// An instance is dead: its programs have nothing there any more, and may attach to another.
+    /// Detaches the programs of a dead instance: they have nothing there any more, and may attach to another.
     pub(super) fn detach_guests(&mut self, instance: Engine) {
         self.guests_of(instance).for_each(Session::detach);
     }

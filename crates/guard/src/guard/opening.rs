@@ -1,4 +1,4 @@
-//! Devices that programs open: what takes the kernel long is done by threads, ahead where it can be, and the program
+//! Devices that programs open. What takes the kernel long is done by threads, ahead of time where possible, and the program
 //! is answered when it is done. Nobody else waits for that.
 
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -15,13 +15,12 @@ use crate::groups::Filter;
 use crate::session::{Loading, Role, Session};
 use crate::work::Work;
 
-/// Slots of the rings that each process gets on each device, a half of what a stack has that is alone on a
-/// machine: 25 MiB.
+/// Slots of the rings that each process gets on each device, half as many as a stack that has the machine to itself: 25 MiB.
 const RECEIVE_SLOTS: usize = 4096;
 const TRANSMIT_SLOTS: usize = 128;
-/// How often a process may open a device: their rings are memory of the kernel's.
+/// How often a process may open a device: the rings are kernel memory.
 const OPENS: usize = 4;
-/// How many devices are opened before anybody has asked, at the most.
+/// How many devices, at most, are opened before a program has asked.
 const EXPECTED: usize = 2;
 
 /// A device that a program waits for.
@@ -43,7 +42,7 @@ fn packet_socket(device: &str) -> Settings {
 }
 
 impl Guard {
-    /// A program opens a device; it is answered by [`Guard::go_on_opening`].
+    /// Records that a program opens a device; [`Guard::go_on_opening`] answers it.
     pub(super) fn open(&mut self, at: usize, question: u32, device: i32) -> Result<(), String> {
         let session = self.session(at)?;
         let (engine, opened) = (session.engine, session.has_opened_device(device));
@@ -69,7 +68,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Whether there is memory for one more socket of this one's user.
+    /// Checks that there is memory for one more packet socket of this program's user.
     fn may_have_rings(&mut self, at: usize) -> Result<(), String> {
         let user = self.session(at)?.user;
         let user_of = |one: &Opening| {
@@ -80,7 +79,7 @@ impl Guard {
         self.given.admit(&self.limits, user, (of_user, self.opening.len()))
     }
 
-    /// A program has closed its devices: the last copies of its sockets are let go of.
+    /// Closes the last copies of a program's packet sockets, as the program has closed its devices.
     pub(super) fn close_devices(&mut self, at: usize) -> Result<(), String> {
         if self.queues.is_some() {
             return Err("queues of the devices stay with who has them".to_owned());
@@ -91,7 +90,7 @@ impl Guard {
         Ok(())
     }
 
-    /// An engine has these no more, each of a device: of most these copies are the last.
+    /// Takes these sockets away from an engine, each with its device's number; most of these copies are the last.
     pub(super) fn unmake(
         &mut self,
         engine: Engine,
@@ -103,12 +102,12 @@ impl Guard {
         }
     }
 
-    /// Answers those whose device is there, and begins what the others wait for.
+    /// Answers programs whose device is ready, and starts what the others wait for.
     pub(super) fn go_on_opening(&mut self) {
         self.bell.silence();
         self.await_rings();
         for one in std::mem::take(&mut self.opening) {
-            // Who has ended, or given up, waits no more.
+            // A program that has ended, or given up, no longer waits.
             let is_it = |session: &Session| session.engine == one.engine;
             let found = self.peers.iter().position(|peer| peer.session.as_ref().is_some_and(is_it));
             let Some(at) = found else { continue };
@@ -123,14 +122,14 @@ impl Guard {
             if let (Err(_), Ok(session)) = (&done, self.session_mut(at)) {
                 session.note_refused(one.device);
             }
-            // Who does not take it is about to be buried.
+            // A program that does not take it is about to be buried.
             let _ = self.conclude(at, one.question, done);
             self.hand_out_queues();
         }
         self.await_rings();
     }
 
-    /// As many sockets are made as are waited for.
+    /// Has as many sockets made as are waited for.
     fn await_rings(&mut self) {
         for device in &self.plan.devices {
             let waits = self.opening.iter().filter(|one| one.settings.device == device.name);
@@ -158,7 +157,7 @@ impl Guard {
         let filter = self.session_mut(at)?.filter.take().and_then(Work::done);
         let filter = match filter {
             Some(Ok(filter)) => filter,
-            // What has failed may have been the moment's.
+            // The cause of the failure may have been temporary.
             Some(Err(_)) | None => {
                 let (programs, seat) = (self.steering.programs(), self.groups.next_seat());
                 Filter::load(&programs, seat).map_err(|error| error.to_string())?
@@ -166,7 +165,7 @@ impl Guard {
         };
         let handed = made.finish(&one.settings, Some(filter.program()));
         let Handed { socket, description } = handed.map_err(|error| error.to_string())?;
-        // It has no more the one that it may have had.
+        // An earlier socket of its on this device is dropped.
         let before = self.session_mut(at)?.forget_socket(one.device);
         self.unmake(one.engine, before);
         let (owned, whose) = (self.steering.owned(), (one.device, one.engine));
@@ -177,7 +176,7 @@ impl Guard {
         match joined {
             Ok(copy) => {
                 let session = self.peers[at].session.as_mut().ok_or(UNKNOWN)?;
-                // Its number is the kernel's, which tells it of any descriptor.
+                // It is noted by its inode number, which the kernel tells of any descriptor.
                 let _ = self.given.note(&copy, session.user);
                 session.note_open(one.device, copy);
             }
@@ -188,14 +187,14 @@ impl Guard {
         }
         let is_first = self.peers[at].pid == Some(self.plan.program);
         if !is_first && self.session(at)?.role == Role::Program {
-            // One of several, or of many that come one after the other.
+            // It is one of several processes, or of many that come one after the other.
             self.rings.expect(one.settings.clone());
             self.expect_engine();
         }
         Ok((Reply::Opened { socket: description }, Some(socket)))
     }
 
-    /// The first process is about to begin. Where there are many devices it is likely to use only some.
+    /// Prepares for the first process, which is about to begin. Where there are many devices it is likely to use only some.
     pub(super) fn expect_first(&mut self) {
         self.groups.expect_first(self.steering.programs(), &self.bell);
         self.expect_engine();
@@ -206,8 +205,8 @@ impl Guard {
         }
     }
 
-    /// A process with a stack has ended. Where others live on, or the one that starts them, another is likely to come in its
-    /// place.
+    /// Prepares for the successor of a process that had a stack and has ended. If other programs live on, or the first process
+    /// does, another one is likely to take its place.
     pub(super) fn expect_more(&mut self, ended: &Session) {
         let lives = |session: &Session| session.role == Role::Program;
         let goes_on = self.program.is_some()
@@ -222,14 +221,14 @@ impl Guard {
         self.expect_engine();
     }
 
-    /// The filter of who opens a device next is loaded from now on.
+    /// Starts loading the filter of the next program that opens a device.
     fn expect_engine(&mut self) {
         if self.next_filter.is_none() {
             self.next_filter = self.begin_filter();
         }
     }
 
-    /// The kernel verifies it for a millisecond or so. None without a thread: it can be loaded when it is wanted.
+    /// Starts loading a filter, which the kernel verifies for a millisecond or so. `None` without a thread: loaded on demand.
     fn begin_filter(&mut self) -> Option<Loading> {
         let (programs, seat) = (self.steering.programs(), self.groups.next_seat());
         Work::begin("filter", &self.bell, move || Filter::load(&programs, seat)).ok()

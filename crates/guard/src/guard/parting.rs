@@ -1,5 +1,5 @@
-//! The guardian is told to end. What programs have on stacks of their own becomes the kernel's as long as somebody is there
-//! who can make it so: they are told, and leave.
+//! The orderly end of a guardian. What programs have on stacks of their own becomes the kernel's while the guardian is still
+//! there to make it so: programs are told, and leave.
 
 use std::time::{Duration, Instant};
 
@@ -9,15 +9,15 @@ use super::Guard;
 use super::passing::UNASKED;
 use crate::session::{Role, Session};
 
-/// How long they may take. A connection is some hundred microseconds of the kernel's.
+/// How long programs may take. Each connection takes the kernel some hundred microseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often it is said again: who has heard it in the middle of an answer may be asleep.
+/// How often they are told again: a program that was told in the middle of an answer may be asleep.
 pub(super) const ROUND: Duration = Duration::from_millis(50);
 
-/// What is said to who comes now.
+/// The refusal for programs that come now.
 pub(super) const TOO_LATE: &str = "the guardian of the stack was told to end";
 
-/// It is about to end.
+/// An end that is under way: its deadline, and when programs were last told.
 #[derive(Debug)]
 pub(super) struct Parting {
     until: Instant,
@@ -31,7 +31,7 @@ impl Parting {
 }
 
 impl Guard {
-    /// Whether it ends now: it is told to, and nobody is left, or takes too long. What instances have ends with them.
+    /// Tells whether a guardian that was told to end does: no program is left, or time is up. What instances have ends with them.
     pub(super) fn is_left(&mut self) -> bool {
         let Some(parting) = &mut self.parting else { return false };
         let now = Instant::now();
@@ -42,7 +42,7 @@ impl Guard {
         if !is_over && parting.said.is_none_or(|said| now - said >= ROUND) {
             parting.said = Some(now);
             for peer in all {
-                // Who does not take it does not leave in time.
+                // A program that does not take it does not leave in time.
                 let _ = peer.answer(UNASKED, Reply::Leave, None);
             }
         }

@@ -1,5 +1,5 @@
-//! Connections that wait to be accepted in a process that listens no more. On kernel sockets all who listen share one
-//! queue, from which another takes them.
+//! Connections that wait to be accepted in a process that no longer listens. On kernel sockets all that listen share one
+//! accept queue, from which another process takes them.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
@@ -14,17 +14,17 @@ use crate::proof;
 use crate::session::{Role, Session};
 use uncork_closing::ClosedApart;
 
-/// The number of what is no answer.
+/// The id of messages that answer no question.
 pub(super) const UNASKED: u32 = 0;
-/// How often it is looked whether somebody has come for what is kept.
+/// How often owners are looked for that take what is kept.
 pub(super) const ROUND: Duration = Duration::from_millis(20);
-/// How long a connection is kept for who listens at its port with the kernel only: his stack begins when he first
-/// waits, as a server's new workers do some time after they were started.
+/// How long a connection is kept for processes that so far listen at its port on the kernel only: a stack begins when its process
+/// first waits, which a server's new workers do some time after they were started.
 const KEPT: Duration = Duration::from_secs(10);
-/// How many may be kept: each is a descriptor, of which a process has 1024 if nobody says otherwise.
+/// How many may be kept: each takes a descriptor, of which a process has 1024 by default.
 const MOST: usize = 256;
 
-/// A connection that nobody is there for yet.
+/// A connection that no process has come for yet.
 #[derive(Debug)]
 pub(super) struct Kept {
     local: SocketAddr,
@@ -33,14 +33,14 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Its peer gets a reset when it is closed, as those get who wait at a listener that is closed.
+    /// Makes closing it reset its peer, as happens to connections that wait at a listener when that is closed.
     fn refuse(&self) {
         let _ = set_socket_linger(&self.socket, Some(Duration::ZERO));
     }
 }
 
 impl Guard {
-    /// A connection that waits to be accepted is for another owner of its port.
+    /// Passes a connection that waits to be accepted to another owner of its port, or keeps it for one.
     pub(super) fn pass_on(
         &mut self,
         at: usize,
@@ -62,10 +62,10 @@ impl Guard {
         Ok(())
     }
 
-    /// Gives it to somebody who owns its port; back if there is nobody.
+    /// Gives a connection to an owner of its port; returns it if there is none.
     fn give(&self, kept: Kept, but: Option<usize>) -> Option<Kept> {
         for other in self.owners(kept.local).into_iter().filter(|other| Some(*other) != but) {
-            // Who does not take it, be it that he is gone: the next.
+            // An owner that does not take it, perhaps because it is gone, is passed over.
             let passed = Reply::Passed { local: kept.local };
             if self.peers[other].answer(UNASKED, passed, Some(kept.socket.as_fd())).is_ok() {
                 return None;
@@ -74,13 +74,13 @@ impl Guard {
         Some(kept)
     }
 
-    /// Gives what is kept to those who own its port by now, and have room for it.
+    /// Gives what is kept to processes that own its port by now, and have room for it.
     pub(super) fn give_kept(&mut self) {
         let kept = std::mem::take(&mut self.kept);
         self.kept = kept.into_iter().filter_map(|one| self.give(one, None)).collect();
     }
 
-    /// Gives what can be given by now, and resets what nobody will come for.
+    /// Gives what can be given by now, and resets what no process will come for.
     pub(super) fn look_after_kept(&mut self) {
         self.kept_looked = Instant::now();
         self.give_kept();
@@ -90,11 +90,11 @@ impl Guard {
         self.kept.extract_if(.., is_over).for_each(|one| one.refuse());
     }
 
-    /// Who owns a place, the newest process first: the older are the likelier to leave.
+    /// Returns the owners of a place, the newest process first: older ones are likelier to leave.
     fn owners(&self, place: SocketAddr) -> Vec<usize> {
         let sessions = self.peers.iter().enumerate();
         let owns = |(at, peer): (usize, &Peer)| {
-            // What an instance has are its programs' ports.
+            // The places of an instance are its programs' ports.
             let is_instance = |session: &&Session| matches!(session.role, Role::Instance(_));
             let session = peer.session.as_ref().filter(|session| !is_instance(session))?;
             session.held().contains(&place).then_some((session.engine.0, at))

@@ -1,4 +1,4 @@
-//! Queues of devices on their way to who has opened the devices.
+//! Queues of devices on their way to the programs that have opened the devices.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,7 +14,7 @@ use super::{Guard, sessions};
 use crate::queues::Queues;
 
 impl Guard {
-    /// Gives queues that are free to who is to have them.
+    /// Gives free queues to the engines that are to have them.
     pub(super) fn hand_out_queues(&mut self) {
         let instances = self.instance_count();
         while let Some(queues) = &mut self.queues {
@@ -23,7 +23,7 @@ impl Guard {
             };
             match queues.give(queue, engine) {
                 Ok((device, handed)) => {
-                    // Who does not take it is about to be buried.
+                    // A program that does not take it is about to be buried.
                     let _ = self.say_queue(engine, device, handed);
                 }
                 Err(error) => queues.put_off(queue, &error),
@@ -31,7 +31,7 @@ impl Guard {
         }
     }
 
-    /// Why a process has fewer queues than it is to have; of one with several stacks, all that holds for any.
+    /// Returns why a process has fewer queues than it should; for one with several stacks, the reasons of all of them.
     pub(super) fn missing_queues(&self, pid: u32) -> Vec<String> {
         let Some(queues) = &self.queues else { return Vec::new() };
         let its = self.peers.iter().filter(|peer| peer.pid == Some(pid));
@@ -58,7 +58,7 @@ impl Guard {
         say(Reply::Frames, frames)
     }
 
-    /// An engine is gone: others may have its queues.
+    /// Frees the queues of an engine that is gone: others may have them.
     pub(super) fn free_queues(&mut self, engine: Engine) {
         if let Some(queues) = &mut self.queues {
             queues.free(engine);
@@ -66,13 +66,13 @@ impl Guard {
         }
     }
 
-    /// The time has come for those that could not be given.
+    /// Retries queues that could not be given out, as it is time.
     pub(super) fn hand_out_again(&mut self) {
         self.queues.iter_mut().for_each(Queues::try_again);
         self.hand_out_queues();
     }
 
-    /// How long it is until queues are to be handed out again that could not be opened.
+    /// Returns how long until queues that could not be opened are to be retried.
     pub(super) fn queueing_again(&self) -> Option<Duration> {
         self.queues.as_ref()?.retry()
     }

@@ -1,10 +1,10 @@
 //! Ports that a program may open connections from without asking for each.
 //!
-//! A question for each connection would be two wake-ups of other processes before its SYN, and two more behind its end: five
-//! times what the kernel takes to open one. So a program that opens several to one remote end gets ports in advance. The
+//! Asking for each connection would cost two wake-ups of other processes before its SYN, and two more after its end: five times
+//! what the kernel takes to open one. So a program that opens several connections to one remote end gets ports in advance. The
 //! guardian itself binds a socket to each, so that the kernel gives it to nobody else, whatever the program does.
 //!
-//! Where the stack is an instance's, so are the connections and the ports: it says when they are over.
+//! Where the stack is an instance's, so are the connections and the ports: the instance says when they are over.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -23,17 +23,17 @@ use crate::session::Role;
 use crate::steering::plain;
 use uncork_closing::ClosedApart;
 
-/// How many may be asked for at a time.
+/// How many ports may be asked for at a time.
 const AT_A_TIME: u16 = 64;
-/// Where so many ports in a row are taken, nearly all are.
+/// If so many ports in a row are taken, nearly all are.
 const TRIES: usize = 16;
-/// Part of this process's descriptors that may be kept for ports, and of the ports that the kernel gives away: whatever a
-/// program asks for, others need some; and part of those that one program may have. Who gets none binds to one himself.
+/// One part in so many of this process's descriptors, and of the ephemeral ports, may be reserved: others need some, whatever a
+/// program asks for. One program may have one part in so many of those. A program that gets none binds a port itself.
 const SHARE: usize = 2;
-/// Why there are no more.
+/// The refusal where no more ports may be reserved.
 const FULL: &str = "as many ports are reserved as may be: half of those that there are, or of the guardian's descriptors, and \
                     half of that for one program";
-/// How many there are, where the kernel does not tell: its own default (ip(7), ip_local_port_range).
+/// How many ports there are where the kernel does not tell: its own default (ip(7), ip_local_port_range).
 const PORTS: usize = 60_999 - 32_768 + 1;
 
 impl Guard {
@@ -51,7 +51,7 @@ impl Guard {
             return Err(format!("{from} is on none of the stack's devices"));
         }
         proof::that_it_may_take(socket, self.listener.as_fd())?;
-        // Of who is attached to an instance they are that one's.
+        // The ports of a guest are its instance's.
         let holder = self.instance_of(at)?.unwrap_or(at);
         let room = self.room_for_ports(at, holder)?.min(usize::from(wanted.min(AT_A_TIME)));
         let mut ports = Vec::new();
@@ -72,7 +72,7 @@ impl Guard {
         Ok((Reply::Ports { ports }, None))
     }
 
-    /// A program may open connections from ports that its instance has.
+    /// Grants a guest connections from ports that are reserved for its instance.
     fn grant_ports(
         &mut self,
         (at, instance): (usize, usize),
@@ -103,7 +103,7 @@ impl Guard {
             })?;
             let ends = (local, remote);
             let session = self.session_mut(holder)?;
-            // Of an earlier one, in TIME-WAIT.
+            // An earlier connection, in TIME-WAIT.
             if session.has_opened(&ends) {
                 why = format!("a connection from {local} to {remote} is not over yet");
                 continue;
@@ -121,7 +121,7 @@ impl Guard {
         Err(why)
     }
 
-    /// How many more may be, for all and for this one.
+    /// Returns how many more ports may be reserved, within the limits of all programs and of this one.
     fn room_for_ports(&self, at: usize, holder: usize) -> Result<usize, String> {
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
@@ -132,7 +132,7 @@ impl Guard {
         Ok(limit.saturating_sub(reserved).min((limit / SHARE).saturating_sub(own)))
     }
 
-    /// What somebody has had is closed, or over.
+    /// Handles connections of a program's that are closed, or over.
     pub(super) fn let_over(&mut self, at: usize, closed: &[Ends], over: &[Ends]) {
         if !matches!(self.session(at).map(|session| session.role), Ok(Role::Guest(_))) {
             return self.let_over_of_stack(at, closed, over);
@@ -141,7 +141,7 @@ impl Guard {
             if self.lose_given(at, &(local, remote)) {
                 continue;
             }
-            // Its instance may have opened it by now.
+            // The instance may have opened it by now.
             let had = self.session_mut(at).is_ok_and(|session| session.remove(&(local, remote)));
             if had {
                 let word = |program| Reply::RevokedConnection { program, local, remote };
@@ -150,8 +150,8 @@ impl Guard {
         }
     }
 
-    /// The kernel has not taken a connection that an instance has given to one of its programs: it is nobody's. False if it
-    /// was none such.
+    /// Forgets a connection that an instance has given to a program of its, and that the kernel has not taken: it has no owner
+    /// now. False if it was no such connection.
     fn lose_given(&mut self, at: usize, ends: &Ends) -> bool {
         if !self.session(at).is_ok_and(|session| session.given().any(|given| given == ends)) {
             return false;
@@ -159,7 +159,7 @@ impl Guard {
         if let Ok(Some(instance)) = self.instance_of(at) {
             let _ = self.forget_opened(instance, ends);
         }
-        // One that has come to a listener was not opened.
+        // A connection that came to a listener was not opened.
         if let Ok(session) = self.session_mut(at) {
             session.gave_away(ends);
         }
@@ -170,17 +170,17 @@ impl Guard {
         let Some(session) = self.peers[at].session.as_mut() else { return };
         closed.iter().for_each(|ends| session.free_port(&both_plain(*ends)));
         for ends in over {
-            // An entry that cannot be taken out is found again when all is tidied up.
+            // An entry that cannot be removed is found again by the housekeeping.
             let _ = self.forget_opened(at, &both_plain(*ends));
         }
     }
 
-    /// A connection that a program has opened, or might have, is over.
+    /// Forgets a connection that a program has opened, or could have, and that is over.
     pub(super) fn forget_opened(&mut self, at: usize, ends: &Ends) -> Result<(), String> {
         let session = self.session_mut(at)?;
         session.free_port(ends);
         if !session.remove(ends) {
-            // One that the kernel has now is looked after elsewhere.
+            // A connection that the kernel has by now is handled elsewhere.
             return Ok(());
         }
         let engine = session.engine;
@@ -189,7 +189,7 @@ impl Guard {
     }
 }
 
-/// How many ports the kernel chooses from.
+/// Returns how many ports the kernel chooses from.
 fn ports_to_give() -> usize {
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let mut ends = range.split_whitespace().filter_map(|end| end.parse::<usize>().ok());
@@ -203,7 +203,7 @@ fn both_plain((local, remote): Ends) -> Ends {
     (plain(local), plain(remote))
 }
 
-/// A port of the kernel's choice, and what keeps it from others.
+/// Takes a port of the kernel's choice, with the socket that keeps it from others.
 fn take_port(from: IpAddr) -> Result<(SocketAddr, OwnedFd), Errno> {
     let family = if from.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

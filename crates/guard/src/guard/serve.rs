@@ -1,4 +1,4 @@
-//! What programs ask for, and what they get.
+//! Requests of programs, and the answers to them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,15 +19,15 @@ use crate::session::{Role, Session};
 use crate::steering::plain;
 use uncork_closing::ClosedApart;
 
-/// Who may ask everybody.
+/// The user that may ask about every program.
 const ROOT: u32 = 0;
 
-/// What is said to who has not introduced himself.
+/// The refusal for a peer that has not introduced itself.
 pub(super) const UNKNOWN: &str =
     "the guardian serves only programs of its own: the token is not the right one";
 
 impl Guard {
-    /// Answers a question of a peer. An error if he is to be taken for gone.
+    /// Handles one question of a peer. An error if the peer is to be treated as gone.
     pub(super) fn serve(&mut self, at: usize) -> io::Result<()> {
         if self.peers[at].session.is_none() && !self.is_invited(at)? {
             return Ok(());
@@ -54,7 +54,7 @@ impl Guard {
             }
             ref request if let Err(why) = self.may_ask(at, request) => Err(why),
             Request::Open { device } => match self.open(at, question.id, device) {
-                // It is answered when there is one.
+                // Answered once there is a socket.
                 Ok(()) => {
                     self.go_on_opening();
                     return Ok(());
@@ -97,7 +97,7 @@ impl Guard {
             }
             Request::TakeOver { snapshot, inet6 } => {
                 return match self.take_over(at, &snapshot, inet6, descriptor.as_ref()) {
-                    // Who has it can make its end last.
+                    // The program can make closing this socket take long.
                     Ok(socket) => {
                         self.peers[at].answer(question.id, Reply::Taken, Some(socket.as_fd()))
                     }
@@ -111,10 +111,10 @@ impl Guard {
         self.conclude(at, question.id, done.map(|()| (Reply::Done, None)))
     }
 
-    /// What is asked of a port waits until what it takes is entered, for as many turns as that takes.
+    /// Holds a question about a port back until what it depends on is entered, over as many turns as that takes.
     fn is_prepared(&mut self, at: usize) -> bool {
         use Request::{Disown, Others, Own, Renounces, TakesTurns};
-        // Who says nothing that is understood is heard next.
+        // A message that is not understood is left to `hear`.
         let Ok(Some(question)) = self.peers[at].listen() else { return true };
         match question.request {
             Own { local }
@@ -133,8 +133,8 @@ impl Guard {
         }
     }
 
-    /// Whether somebody who has not introduced himself has said the token, and so is heard. What anybody can send is not taken
-    /// before that: to close a descriptor may take as long as its sender wants. An error if he has said something else.
+    /// Tells whether a stranger has sent the token, and so may be heard. Until then nothing that it sent is received: closing a
+    /// descriptor may take as long as its sender wants. An error if it has sent anything else.
     fn is_invited(&self, at: usize) -> io::Result<bool> {
         let Some(question) = self.peers[at].listen()? else { return Ok(false) };
         let is_invited = match &question.request {
@@ -178,7 +178,7 @@ impl Guard {
         self.admit(at, Role::Program)
     }
 
-    /// From now on this one is served.
+    /// Gives a peer its session; from now on it is served.
     pub(super) fn admit(
         &mut self,
         at: usize,
@@ -209,7 +209,7 @@ impl Guard {
         Ok((Reply::Welcome { devices, attaches, queues }, Some(theirs)))
     }
 
-    /// Whether somebody may be served.
+    /// Checks that a peer knows the token and speaks this version.
     fn check(&self, version: u32, token: &str) -> Result<(), String> {
         if !self.place.is_token(token) {
             return Err(UNKNOWN.to_owned());
@@ -217,9 +217,9 @@ impl Guard {
         check_version(version)
     }
 
-    /// Somebody wants to be told by a program what its stack does. A service has programs of several users, and what one
-    /// is connected to is no other's business. Gives why it has fewer queues than it is to have, which the program does not
-    /// know.
+    /// Has a program report on its stack over the passed stream. A service has programs of several users, and one user's
+    /// connections are none of another's business. Returns why the program has fewer queues than it should, which it does not
+    /// know itself.
     fn look(
         &self,
         at: usize,
@@ -234,7 +234,7 @@ impl Guard {
         let served = served.filter(|peer| asker == Some(ROOT) || peer.uid == asker);
         let is_it = |peer: &&Peer| peer.pid.is_some_and(|pid| pids.contains(&pid));
         let Some(peer) = served.clone().find(is_it) else {
-            // Threads with stacks of their own are several of one process.
+            // Threads with stacks of their own are several peers of one process.
             let others: BTreeSet<_> = served.filter_map(|peer| peer.pid).collect();
             let others: Vec<_> = others.iter().map(u32::to_string).collect();
             return Err(match &others[..] {
@@ -252,8 +252,8 @@ impl Guard {
         Ok(peer.pid.map_or_else(Vec::new, |pid| self.missing_queues(pid)))
     }
 
-    /// Of one host's key, so that they outlive this process, and of a user's number, so that nobody can make another one's
-    /// cookies.
+    /// Derives TCP Fast Open keys from the host's key, so that they outlive this process, and from the user id, so that one user
+    /// cannot make another's cookies.
     fn fast_open_keys(&self, at: usize) -> Result<FastOpenKeys, String> {
         let uid = self.peers[at].uid.ok_or("it is not known whose program this is")?;
         let host = fs::read_to_string("/proc/sys/net/ipv4/tcp_fastopen_key")
@@ -272,7 +272,7 @@ impl Guard {
         let (mut places, proven) = self.places_of(local, socket)?;
         self.leave_out_refused(at, &mut places)?;
         self.let_go_of_stale(at, &places, proven);
-        // Who has come to others there may still be passed on to this one.
+        // Connections to other owners of the port may still be passed on to this program.
         let is_kernels = places.iter().any(|place| self.turns.has_given_up(place));
         let (engine, new) = self.claim(at, (local, proven), places)?;
         let joined = if is_kernels {
@@ -297,8 +297,8 @@ impl Guard {
         done
     }
 
-    /// A program need open no device for a port at which nobody comes to its stack, but whoever comes to the port later is to be
-    /// told the same for as long as it is there.
+    /// Claims a port where connections no longer come to stacks, so that the program need not open a device for it. Later owners
+    /// of the port are to be told the same for as long as this one has it.
     fn own_kernels(
         &mut self,
         at: usize,
@@ -313,7 +313,7 @@ impl Guard {
         self.claim(at, (local, proven), places).map(drop)
     }
 
-    /// Where a program's port is on the devices, and the number of the kernel's socket, which proves that it may have it.
+    /// Returns the places that a program's port means on the devices, and the number of the kernel's socket that proves it.
     fn places_of(
         &self,
         local: SocketAddr,
@@ -330,7 +330,7 @@ impl Guard {
         Ok((places, proof.socket))
     }
 
-    /// What comes by a device that could not be opened is the kernel's.
+    /// Removes places whose device could not be opened: what arrives by it is the kernel's.
     fn leave_out_refused(&self, at: usize, places: &mut Vec<SocketAddr>) -> Result<(), String> {
         let stack = self.session(self.instance_of(at)?.unwrap_or(at))?;
         let is_refused = |place: &SocketAddr| {
@@ -344,7 +344,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Takes a port from other guardians for a program, and notes it.
+    /// Claims a port for a program, against other guardians, and records it.
     fn claim(
         &mut self,
         at: usize,
@@ -356,7 +356,7 @@ impl Guard {
         claimed.inspect_err(|_| self.tidy_claims())
     }
 
-    /// Notes that a program has a port, and gives whose engine that concerns, with the places that are new to it.
+    /// Records that a program has a port. Returns the engine concerned, and the places that are new to it.
     fn note_claim(
         &mut self,
         at: usize,
@@ -372,7 +372,7 @@ impl Guard {
         Ok((program, self.session_mut(at)?.grant(program, local, places, proven)))
     }
 
-    /// Whether others are there for who comes to a port of this program's, which is about to be left to them.
+    /// Checks that others listen at a port that this program is about to leave to them, and counts the departure.
     fn others(&mut self, at: usize, local: SocketAddr) -> Result<(), String> {
         let mut places = self.shared_places(at, local)?;
         places.retain(|place| self.turns.note(*place));
@@ -380,14 +380,14 @@ impl Guard {
         Ok(())
     }
 
-    /// A program serves one connection after the other: if it is one of several, they are not to have queues of their own.
+    /// Gives a shared port to the kernel's single accept queue, as this program serves one connection after the other.
     fn takes_turns(&mut self, at: usize, local: SocketAddr) -> Result<(), String> {
         let places = self.shared_places(at, local)?;
         self.give_up_for_good(places);
         Ok(())
     }
 
-    /// The same of a program that is served better by the kernel in any case.
+    /// Gives a port to the kernel because its program is better served by it in any case.
     fn renounces(&mut self, at: usize, local: SocketAddr) -> Result<(), String> {
         let places = self.places_held(at, local)?;
         if places.is_empty() {
@@ -402,16 +402,16 @@ impl Guard {
         self.give_up(&places);
     }
 
-    /// Where a port of this program's is.
+    /// Returns the places of one of this program's ports.
     fn places_held(&self, at: usize, local: SocketAddr) -> Result<Vec<SocketAddr>, String> {
         Ok(self.session(at)?.held_for(local).into_iter().collect())
     }
 
-    /// Where a port of this program's is that others have, too.
+    /// Returns the places of one of this program's ports, provided that another program has all of them, too.
     fn shared_places(&self, at: usize, local: SocketAddr) -> Result<Vec<SocketAddr>, String> {
         let own = self.session(at)?;
         let places = self.places_held(at, local)?;
-        // Of an instance's programs, those that are attached to the same one: there it goes from one to the other.
+        // For a guest, only programs on the same instance count: there a connection moves from one to the other.
         let is_other = |other: &&Session| match own.role {
             Role::Guest(instance) => other.engine != own.engine && other.is_guest_of(instance),
             _ => other.engine != own.engine,
@@ -427,29 +427,29 @@ impl Guard {
         Ok(places)
     }
 
-    /// A program need not listen on its stack where nobody comes any more. It may be told of a port twice.
+    /// Tells a program at which of its ports it need not listen on its stack any more. It may hear of a port twice.
     fn tell_what_is_kernels(&mut self, at: usize) {
         let Ok(session) = self.session(at) else { return };
-        // What is a guest's goes by its instance.
+        // A guest's ports are its instance's business.
         if session.role != Role::Program {
             return;
         }
         for local in session.asked_where(|place| self.turns.has_settled(place)) {
-            // Who does not hear it does what he did before.
+            // A program that does not hear it continues as before.
             let _ = self.peers[at].say(UNASKED, Reply::Kernels { local }, None);
         }
     }
 
-    /// Who comes to these places is the kernel's from now on; who is there already is still passed on.
+    /// Gives new connections to these places to the kernel from now on; those already with a stack are still passed on.
     fn give_up(&mut self, places: &[SocketAddr]) {
         let all = sessions(&self.peers);
         for place in places {
-            // What a program on an instance has is its instance's.
+            // What a guest has is its instance's.
             let has_it = |session: &&&Session| {
                 !matches!(session.role, Role::Guest(_)) && session.held().contains(place)
             };
             for member in all.iter().filter(has_it) {
-                // What fails stays as it was, which works, too.
+                // A place where this fails stays as it was, which also works.
                 if self.steering.leave(member.engine, &[*place], &all).is_err() {
                     self.turns.never_settles(place);
                 }
@@ -457,7 +457,7 @@ impl Guard {
         }
     }
 
-    /// Nobody is under way any more to the stacks of those whose ports are the kernel's for good.
+    /// Tells programs when no connection is on its way to their stacks any more, at ports that are the kernel's for good.
     pub(super) fn settle_turns(&mut self) {
         if self.turns.settle() {
             (0..self.peers.len()).for_each(|at| self.tell_what_is_kernels(at));
@@ -471,7 +471,7 @@ impl Guard {
         done
     }
 
-    /// A program has a port no more. The outer error if it has not had it.
+    /// Takes a port away from a program. The outer error if the program did not have it.
     fn let_go(&mut self, at: usize, local: SocketAddr) -> Result<Result<(), String>, String> {
         let not_owned = || format!("{local} was not owned");
         let program = self.session(at)?.engine;
@@ -515,7 +515,7 @@ impl Guard {
         Err(format!("no connection from {} to {} was owned", ends.0, ends.1))
     }
 
-    /// A segment that came to the stack while the kernel has taken the connection over.
+    /// Hands the kernel a segment that arrived at the stack while the kernel was taking the connection over.
     fn bring(
         &self,
         (local, remote): (SocketAddr, SocketAddr),
@@ -525,7 +525,7 @@ impl Guard {
         if self.steering.device_of(local.ip()).is_none() {
             return Err(format!("{} is on none of the stack's devices", local.ip()));
         }
-        // Whoever has it may hear there what he likes.
+        // A process that has this socket may let it receive whatever it likes.
         proof::that_it_is_between(socket, self.listener.as_fd(), (local, remote))?;
         handover::bring(local, remote, segment.as_slice()).map_err(|error| error.to_string())
     }
@@ -539,7 +539,7 @@ impl Guard {
     }
 }
 
-/// Whether somebody who speaks so is understood.
+/// Checks that a peer speaks this version of the protocol.
 pub(super) fn check_version(version: u32) -> Result<(), String> {
     if version != VERSION {
         let text = "uncork and libuncork.so are of different versions: install both anew";

@@ -1,6 +1,6 @@
-//! Ports of programs that have closed the kernel's socket and have not said so: by a system call of their own, or to do harm. The
-//! kernel gives them to whoever asks for them next, and another user, who may know nothing of a stack, is to get all who come there
-//! then, as on kernel sockets.
+//! Ports of programs that have closed the kernel's socket without saying so: by a system call of their own, or to do harm. The
+//! kernel gives such a port to the next program that asks, perhaps another user's that knows nothing of a stack; that program is
+//! to get all connections there, as on kernel sockets.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use super::Guard;
 use crate::session::{Role, Session};
 
-/// How often it is looked whether the sockets are there that have proven ports. A second is as long as it may take.
+/// How often the sockets that have proven ports are looked for. It may take a second at most until a closed one is missed.
 const ROUND: Duration = Duration::from_millis(500);
 const LONGEST_ROUND: Duration = Duration::from_secs(1);
-/// Part of the time that may be spent on that.
+/// At most one part in so many of the time is spent on that.
 const SHARE: u32 = 100;
 
-/// When it is looked.
+/// When these sockets were last looked for, and how long until the next time.
 #[derive(Debug)]
 pub(super) struct Looks {
     last: Instant,
@@ -28,11 +28,11 @@ impl Looks {
     }
 }
 
-/// What somebody has asked for, by where he is and as he has asked for it, and the sockets that have proven it.
+/// A peer's index, a port as that peer has asked for it, and the sockets that have proven it.
 type Proven = (usize, SocketAddr, Vec<u64>);
 
 impl Guard {
-    /// How long it is until the next look; none if nobody has a port.
+    /// Returns how long until the next look; none if no program has a port.
     pub(super) fn looks_after(&self) -> Option<Duration> {
         let is_any = |session: &Session| is_program(session) && session.asked().next().is_some();
         let mut sessions = self.peers.iter().filter_map(|peer| peer.session.as_ref());
@@ -40,7 +40,7 @@ impl Guard {
         sessions.any(is_any).then(|| looks.rests.saturating_sub(looks.last.elapsed()))
     }
 
-    /// Whom the kernel has no socket of any more, at whatever port, he does not have it here either.
+    /// Takes ports away from all programs that no longer have a kernel socket there.
     pub(super) fn look_for_stale(&mut self) {
         let begun = Instant::now();
         let mut all = Vec::new();
@@ -48,7 +48,7 @@ impl Guard {
             let of_one = session.all_proven().into_iter();
             all.extend(of_one.map(|(asked, sockets)| (at, asked, sockets)));
         }
-        // Where the kernel does not say, all is as it was.
+        // If the kernel does not tell, everything stays as it was.
         if let Ok(listening) = self.steering.all_listening() {
             self.disown_but(all, &listening.into_iter().collect());
         }
@@ -56,7 +56,7 @@ impl Guard {
         self.stale_looks = Looks { last: Instant::now(), rests };
     }
 
-    /// Before somebody gets these places, which are one port's: others have them no more that the kernel has no socket of.
+    /// Takes these places, all of one port, away from programs without a kernel socket there, before another gets them.
     pub(super) fn let_go_of_stale(&mut self, at: usize, places: &[SocketAddr], proven: u64) {
         let mut others = Vec::new();
         for (other, session) in self.programs().filter(|(other, _)| *other != at) {
@@ -80,7 +80,7 @@ impl Guard {
         }
     }
 
-    /// An instance has what its programs have.
+    /// Returns the sessions of programs, without instances', which only hold what their programs have.
     fn programs(&self) -> impl Iterator<Item = (usize, &Session)> {
         let sessions = self.peers.iter().enumerate();
         let sessions = sessions.filter_map(|(at, peer)| Some((at, peer.session.as_ref()?)));

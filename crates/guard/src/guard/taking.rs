@@ -1,4 +1,4 @@
-//! Connections of the stack's that become the kernel's.
+//! Connections of the stack that become the kernel's.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -13,12 +13,12 @@ use super::Guard;
 use crate::steering::plain;
 use uncork_closing::ClosedApart;
 
-/// No buffer of a stack has more octets than that, and none of the kernel's unless somebody has the privilege.
+/// Upper limit for the octets in a buffer of a stack, and in one of the kernel's that was sized without a privilege.
 const MOST_BYTES: u32 = 32 << 20;
 
 impl Guard {
-    /// The kernel takes a connection of this peer's, in a socket that he gets when it is connected, and out of repair mode: in a
-    /// socket of his own he would have that mode as well, by which one binds and listens where somebody else does.
+    /// Has the kernel take over a connection of this peer's. The peer gets the socket once it is connected and out of repair
+    /// mode: on a socket of its own it would have that mode as well, which lets one bind and listen where another program does.
     pub(super) fn take_over(
         &mut self,
         at: usize,
@@ -60,7 +60,7 @@ impl Guard {
         Ok(ClosedApart::new(socket, &self.passed.of(Some(uid))))
     }
 
-    /// That this may be a connection of his.
+    /// Checks that this may be one of this peer's connections.
     fn that_it_is_his(&self, at: usize, ends: &Ends) -> Result<(), String> {
         if self.steering.is_its(self.session(at)?, ends) {
             return Ok(());
@@ -69,8 +69,8 @@ impl Guard {
     }
 }
 
-/// It counts as its program's, not as one of this process's, where the kernel asks whose a socket is: who shares a port
-/// (SO_REUSEPORT) with it has to be the same user.
+/// Makes a socket count as its program's, not as this process's, where the kernel asks whose it is: sockets that share a port
+/// (SO_REUSEPORT) have to be of the same user.
 fn give_to(socket: &OwnedFd, uid: u32) -> Result<(), String> {
     if uid == geteuid().as_raw() {
         return Ok(());

@@ -1,10 +1,10 @@
-//! Which connections are an engine's for good, as far as it is believed.
+//! Which connections stay an engine's whoever owns their port, as far as its table is believed.
 //!
-//! A process writes into its table what it likes. While it has a port it is believed, as all that comes there may be its: on the
-//! kernel it would get that as well. What is in the table when it lets the port go stays its own, and nothing comes to that later but
-//! what the filters have sent to it. Even so it may have been invented, for those who will connect to whom has the port next,
-//! who may be another user, or have it from the kernel alone and be known to nobody. So what an engine has behind its port
-//! gives way to the first SYN ([`Whose::Engines`]), unless its user has the port still.
+//! A process can write anything into its table. While it owns a port it is believed, as all that arrives there may be its: on the
+//! kernel it would get that as well. When it gives the port up, what is in the table stays its own, and later entries count only
+//! where the filters have sent the SYN to it. Even so an entry may be invented, to catch peers that will connect to the port's
+//! next owner, which may be another user's, or be on the kernel alone and unknown here. So a connection that an engine has at a
+//! port that it has given up yields to the first SYN ([`Whose::Engines`]), unless its user still owns the port.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -16,19 +16,19 @@ use super::pins::{MOST_OF_A_USER, Pin, ROOT};
 use super::{STAYS, Steering};
 use crate::session::{Ends, Role, Session};
 
-/// So many slots of tables are read of one user's programs in one go.
+/// How many table slots are read for one user's programs in one go.
 const SLOTS_OF_A_USER: usize = 2 * table::SLOTS;
-/// So many entries of one user's that are new behind a port are looked up in one go: as many as may be on the way to a process that
-/// leaves it.
+/// How many new entries at ports given up are looked up for one user's programs in one go: as many as may be on the way to a
+/// process that leaves a port.
 const LOOKED_UP: usize = 4096;
-/// So many slots are looked at in a round for what is over; the others in the next.
+/// How many slots are searched in a round for connections that are over; the next round does the rest.
 const SLOTS_IN_A_ROUND: usize = 1 << 15;
 
-/// What may still be done for each user's programs.
+/// What may still be done in this go for the programs of each user.
 #[derive(Default)]
 struct Allowances(HashMap<Option<u32>, Allowance>);
 
-/// Slots that are read, and entries that are looked up.
+/// How many slots may still be read, and how many entries looked up.
 #[derive(Clone, Copy)]
 struct Allowance {
     slots: usize,
@@ -42,7 +42,7 @@ impl Default for Allowance {
 }
 
 impl Steering {
-    /// The connections that these have at these places stay theirs.
+    /// Enters the connections of these sessions at these places, so that they stay theirs.
     pub(super) fn pin(
         &mut self,
         places: &[SocketAddr],
@@ -50,7 +50,7 @@ impl Steering {
     ) -> Result<(), String> {
         let mut allowances = Allowances::default();
         for session in sessions {
-            // Who has nothing to do with the places need not be looked at. What a guest has is its instance's.
+            // Sessions that have nothing to do with the places are skipped. What a guest has is its instance's.
             let had: HashSet<_> =
                 places.iter().filter(|place| session.had(**place)).copied().collect();
             let is_full = self.pinned.room(session.user) == 0;
@@ -67,7 +67,7 @@ impl Steering {
         Ok(())
     }
 
-    /// What of a table is not entered yet, and is to be believed.
+    /// Returns the connections of a table that are not entered yet and are believed.
     fn new_of(
         &self,
         session: &Session,
@@ -97,7 +97,7 @@ impl Steering {
         found.into_iter().filter(is_new).take(room).collect()
     }
 
-    /// These are this one's from now on.
+    /// Enters these connections as this session's.
     pub(super) fn enter(&mut self, session: &Session, all: Vec<Ends>) -> Result<(), String> {
         let is_there = |ends: &&Ends| self.pinned.get(ends).is_some();
         let new = all.len() - all.iter().filter(is_there).count();
@@ -114,7 +114,7 @@ impl Steering {
         Ok(())
     }
 
-    /// Those who have left a place to others of their users' have done so only as long as these have it.
+    /// Ends the hold of engines that left a place to others of their user's, once no such other has it any more.
     pub(super) fn keep_left(&mut self, place: &SocketAddr, sessions: &[&Session]) {
         let Some(left) = self.left.get_mut(place) else { return };
         let members = self.members.get(place).map_or(&[][..], Vec::as_slice);
@@ -128,7 +128,7 @@ impl Steering {
         }
     }
 
-    /// An engine is there no more.
+    /// Forgets all places that an engine had left, as the engine is gone.
     pub(super) fn forget_left(&mut self, engine: Engine) {
         for (place, left) in &mut self.left {
             if left.remove(&engine).is_some() {
@@ -138,20 +138,20 @@ impl Steering {
         self.left.retain(|_, left| !left.is_empty());
     }
 
-    /// Whether who comes to a place may be this one's.
+    /// Tells whether new connections to a place may be this session's.
     fn stands(&self, session: &Session, place: &SocketAddr) -> bool {
         self.members.get(place).is_some_and(|members| members.contains(&session.engine))
     }
 
-    /// The places of these for which that is so.
+    /// Returns those of these places for which that holds.
     fn stands_at(&self, session: &Session, places: &HashSet<SocketAddr>) -> HashSet<SocketAddr> {
         places.iter().filter(|place| self.stands(session, place)).copied().collect()
     }
 
-    /// Whose a connection is that is entered as an engine's; nobody's if it was, and has given way.
+    /// Returns the engine that a connection is entered for; none if the connection has given way.
     fn owner_of(&self, ends: &Ends) -> Option<Engine> {
         let pin = self.pinned.get(ends)?;
-        // Most are of who has the port still, and need not be asked for.
+        // Most belong to engines that still have the port, for which the filters need not be asked.
         let may_have = pin.has_come && {
             let members = self.members.get(&ends.0);
             let left = self.left.get(&ends.0);
@@ -161,12 +161,12 @@ impl Steering {
         (!may_have || !self.owned.has_given_way(*ends)).then_some(pin.engine)
     }
 
-    /// Whether a connection is entered as another engine's, or the kernel's.
+    /// Tells whether a connection is entered as another engine's, or the kernel's.
     pub(super) fn is_anothers(&self, engine: Engine, ends: &Ends) -> bool {
         self.kept.contains_key(ends) || self.owner_of(ends).is_some_and(|other| other != engine)
     }
 
-    /// Whether a connection is a program's, or an instance's.
+    /// Tells whether a connection belongs to this program or instance.
     pub(crate) fn is_its(&self, session: &Session, ends: &Ends) -> bool {
         if matches!(session.role, Role::Guest(_)) {
             return session.has_been_given(ends);
@@ -180,8 +180,8 @@ impl Steering {
             || (session.had(ends.0) && self.owned.begun_by(*ends) == Some(session.engine))
     }
 
-    /// What will be asked of who has a port is to take no long time: what of the tables there is not entered yet is, as far as these
-    /// slots allow. Whether all is.
+    /// Enters what is new in the tables of a port's members, within these slots, so that the next request about the port is
+    /// quick. Returns whether everything is entered.
     pub(crate) fn prepare(&mut self, port: u16, sessions: &[&Session], slots: &mut usize) -> bool {
         for session in sessions {
             let held: HashSet<_> =
@@ -195,7 +195,7 @@ impl Steering {
             }
             while let Some(found) = read_on(&mut self.read, session, slots) {
                 let new = self.new_of(session, &stands, found, &mut 0);
-                // What has no room now has none then.
+                // What finds no room now would find none then either.
                 if self.enter(session, new).is_err() || self.pinned.room(session.user) == 0 {
                     break;
                 }
@@ -204,15 +204,15 @@ impl Steering {
                 }
             }
         }
-        // Should it be asked for once more, it is looked anew.
+        // If this is called again, tables are read anew.
         self.read.retain(|engine, _| sessions.iter().all(|session| session.engine != *engine));
         true
     }
 
-    /// An engine is dead: what of its table is its, and what else is entered as its, is the kernel's, as far as these slots allow. It
-    /// may have written there what it likes. Gives those of the table, and whether these are all.
+    /// Gives the kernel those connections in a dead engine's table that really are its own, within these slots: the table may say
+    /// anything. Returns them, and whether these are all.
     pub(crate) fn bequeath(&mut self, session: &Session, slots: &mut usize) -> (Vec<Ends>, bool) {
-        // They are its instance's.
+        // Those of a guest are its instance's.
         if matches!(session.role, Role::Guest(_)) {
             return (Vec::new(), true);
         }
@@ -220,7 +220,7 @@ impl Steering {
         let is_bound = session.user != Some(ROOT) && before >= MOST_OF_A_USER;
         let found = if is_bound { None } else { read_on(&mut self.bequeathed, session, slots) };
         let stands = self.stands_at(session, &session.held());
-        // What it says to be somewhere else takes a look each.
+        // Entries elsewhere take a lookup each.
         let mut looks = LOOKED_UP;
         let is_its = |ends: &Ends| {
             let is_plain = stands.contains(&ends.0) || self.pinned.get(ends).is_some();
@@ -229,7 +229,7 @@ impl Steering {
         };
         let is_over = found.is_none();
         let its: Vec<_> = found.into_iter().flatten().filter(is_its).collect();
-        // What fails here, the kernel has no memory for, say: the rest is done all the same.
+        // If this fails, for want of memory in the kernel, say, the rest is done all the same.
         let _ = self.leave_to_the_kernel(&its);
         if is_over {
             self.bequeathed.remove(&session.engine);
@@ -237,13 +237,13 @@ impl Steering {
         (its, is_over)
     }
 
-    /// Where engines have connections that are entered as theirs.
+    /// Returns the places where engines have connections that are entered as theirs.
     pub(crate) fn places_with_connections(&self) -> impl Iterator<Item = SocketAddr> {
         self.pinned.places()
     }
 
-    /// Takes out entries that are in their engines' tables no more. Of who has let a port go it is waited a little: what is about
-    /// to be the kernel's is in no table, either. A long table is looked at for as many rounds as that takes.
+    /// Removes entries that are no longer in their engines' tables; if the engine has given the port up, only after a while, as a
+    /// connection on its way to the kernel is in no table either. A long table is read over several rounds.
     pub(super) fn tidy_pinned(&mut self, sessions: &[&Session]) {
         let pinned: HashSet<_> = self.pinned.all().map(|(_, pin)| pin.engine).collect();
         let mut sessions: Vec<_> =
@@ -270,7 +270,7 @@ impl Steering {
             let Tidied { look, .. } = self.tidied;
             let over = self.pinned.unlisted(session.engine, look, may_be, (waits, STAYS));
             self.forget_all(&over);
-            // The next one's turn.
+            // The next engine's turn.
             self.tidied.engine = Engine(self.tidied.engine.0.saturating_add(1));
             self.tidied.look += 1;
             self.tidied.read = 0;
@@ -278,25 +278,25 @@ impl Steering {
     }
 }
 
-/// How far it was looked at what is over.
+/// How far the tables were searched for connections that are over.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tidied {
-    /// Whose table is next, or is being read.
+    /// The engine whose table is next, or is being read.
     engine: Engine,
     /// The number of this look.
     look: u64,
-    /// So many slots of it are read.
+    /// How many of its slots are read.
     read: usize,
 }
 
 impl Default for Tidied {
     fn default() -> Self {
-        // None has the number zero, which is that of what no look has found.
+        // No look has the number zero, which marks a pin that no look has found.
         Self { engine: Engine::ONLY, look: 1, read: 0 }
     }
 }
 
-/// The next part of a table, which is read in parts; nothing at its end.
+/// Reads the next part of a table; none at its end.
 fn read_on(
     all: &mut HashMap<Engine, usize>,
     session: &Session,

@@ -1,4 +1,4 @@
-//! Connections that are entered as an engine's, whoever has their ports.
+//! Pins: connections that are entered as an engine's, whichever stack has their ports.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -8,27 +8,27 @@ use uncork_bpf::owned::Engine;
 
 use crate::session::Ends;
 
-/// So many of one user's, a sixteenth of what the filters have room for. Root, who could end the guardian as well, is not bound by
-/// that.
+/// How many pins one user may have: a sixteenth of what the filters have room for. Root is exempt, as it could end the guardian
+/// as well.
 pub(super) const MOST_OF_A_USER: usize = 1 << 18;
 
 pub(super) const ROOT: u32 = 0;
 
-/// One of them.
+/// The entry of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pin {
     pub(super) engine: Engine,
-    /// Whose the engine's process is.
+    /// The user of the engine's process.
     pub(super) user: Option<u32>,
-    /// It has come to a port, and was not opened.
+    /// Whether it came to a port, rather than being opened.
     pub(super) has_come: bool,
-    /// Of the looks at its engine's table the last that has found it there.
+    /// The last look at its engine's table that found it there.
     pub(super) listed: u64,
-    /// Since when it is there no more.
+    /// Since when it has not been found there.
     pub(super) unlisted: Option<Instant>,
 }
 
-/// All of them, by their own end and the other one.
+/// All pins, by local and then by remote end.
 #[derive(Debug, Default)]
 pub(super) struct Pins {
     at: HashMap<SocketAddr, HashMap<SocketAddr, Pin>>,
@@ -72,7 +72,7 @@ impl Pins {
         }
     }
 
-    /// How many more a user may have.
+    /// Returns how many more a user may have.
     pub(super) fn room(&self, user: Option<u32>) -> usize {
         if user == Some(ROOT) {
             return usize::MAX;
@@ -84,7 +84,7 @@ impl Pins {
         self.at.is_empty()
     }
 
-    /// Where there are any.
+    /// Returns the places that have any.
     pub(super) fn places(&self) -> impl Iterator<Item = SocketAddr> {
         self.at.keys().copied()
     }
@@ -98,7 +98,7 @@ impl Pins {
         self.at.iter().flat_map(at)
     }
 
-    /// This look at an engine's table has found these there.
+    /// Records that this look at an engine's table has found these connections.
     pub(super) fn note_listed(&mut self, engine: Engine, all: &[Ends], look: u64) {
         for (local, remote) in all {
             let there = self.at.get_mut(local).and_then(|there| there.get_mut(remote));
@@ -108,8 +108,8 @@ impl Pins {
         }
     }
 
-    /// Those of an engine's that this look has not found, but for what may be there all the same, and that none has for so long; at once
-    /// where that is nothing to wait for.
+    /// Returns the pins of an engine that this look has not found, except those that `may_be` there all the same, once no look
+    /// has found them for `long`; at once where the place is not one that `waits`.
     pub(super) fn unlisted(
         &mut self,
         engine: Engine,
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(pins.room(Some(1)), MOST_OF_A_USER - 2);
         assert_eq!(pins.room(Some(2)), MOST_OF_A_USER);
         assert_eq!(pins.room(Some(0)), usize::MAX);
-        // Another one's from now on.
+        // Another user's from now on.
         pins.insert(ends(2), pin(2));
         assert_eq!((pins.room(Some(1)), pins.room(Some(2))), {
             let less_one = MOST_OF_A_USER - 1;
@@ -176,7 +176,7 @@ mod tests {
         let mut look = |listed: &[Ends], waits, long| {
             look += 1;
             pins.note_listed(Engine::ONLY, listed, look);
-            // Another one's says nothing of these.
+            // Another engine's table says nothing of these.
             pins.note_listed(Engine(2.try_into().unwrap()), &[ends(1), ends(2), ends(3)], look);
             let may_be = |one: &Ends| *one == ends(4);
             let mut over = pins.unlisted(Engine::ONLY, look, may_be, (|_: &_| waits, long));

@@ -7,16 +7,15 @@ use super::Client;
 use crate::{Error, Request};
 
 impl Client {
-    /// From now on what comes to this port is the stack's, but for the connections that the kernel has there
-    /// already; of an unspecified address: on all addresses of the devices. `listening` is the kernel's
-    /// socket that listens there, which proves that this program may have the port. If other processes
-    /// own it, too, connections are shared out among all of them.
+    /// Claims a port: from now on packets to it are the stack's, except those of connections that the kernel already has there;
+    /// for an unspecified address, on all addresses of the devices. `listening` is the kernel's socket that listens there, which
+    /// proves that this program may have the port. If other processes own it, too, connections are shared among all of them.
     ///
     /// The kernel is asked for its connections just before and just after. For half a second after this
-    /// has returned, the stack must not reset what it does not know on that port: it may be a segment of one
+    /// has returned, the stack must not reset unknown segments at that port: they may belong to a connection
     /// that began in between.
     ///
-    /// It may be owned several times; as often it has to be disowned.
+    /// A port may be claimed several times, and has to be disowned as often.
     ///
     /// # Errors
     ///
@@ -25,11 +24,11 @@ impl Client {
         self.done_or_undone(Request::Own { local }, listening)
     }
 
-    /// The same before a device is open, where who comes is the kernel's in any case as in [`Client::next_kernels`].
+    /// Claims a port before a device is open, where connections are the kernel's in any case (see [`Client::next_kernels`]).
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] where it is not, or another.
+    /// [`Error::Refused`] where they are not, or another.
     pub fn own_kernels(
         &mut self,
         local: SocketAddr,
@@ -38,21 +37,21 @@ impl Client {
         self.done_or_undone(Request::OwnKernels { local }, listening)
     }
 
-    /// New connections to this port are the kernel's again, or those of others who own it, if there are any. Those
-    /// that are in the table stay the stack's. Where the guardian is slow it is said, and not waited for.
+    /// Gives up a port: new connections go to the kernel again, or to others that own it. Connections in the table
+    /// stay the stack's. If the guardian is slow, this does not wait for it.
     ///
     /// # Errors
     ///
-    /// [`Error`] says which.
+    /// [`Error`] says what failed.
     pub fn disown(&mut self, local: SocketAddr) -> Result<(), Error> {
         let done = self.done_or_said(Request::Disown { local }, None);
-        // Whoever owns it next has to hear of that anew.
+        // The next process that owns it has to be told anew.
         self.unasked.kernels.retain(|other| plain(*other) != plain(local));
         done
     }
 
-    /// Gives a connection of the kernel's that waits to be accepted at a port to another process that owns it, be it
-    /// after a while: as long as somebody listens there, and for ten seconds. Then it is reset.
+    /// Gives a kernel connection that waits to be accepted at a port to another process that owns it, if necessary later:
+    /// for ten seconds, and as long as any process listens there. Then it is reset.
     ///
     /// # Errors
     ///
@@ -61,38 +60,38 @@ impl Client {
         self.done_or_said(Request::PassOn { local }, Some(socket))
     }
 
-    /// A connection of the kernel's that another process had to accept and this one has now, with our end of it.
-    /// They come when the descriptor is readable and [`Client::check`] is called, or in the middle of other questions.
+    /// Returns the next kernel connection that another process was to accept and this one now has, with its local end.
+    /// Connections arrive when the descriptor is readable and [`Client::check`] is called, or together with other answers.
     pub fn next_passed(&mut self) -> Option<(SocketAddr, OwnedFd)> {
         self.unasked.passed.pop_front()
     }
 
-    /// A port that this program owns and at which who comes is the kernel's from now on, as the processes that own it leave it
-    /// to one another again and again. They come as those do.
+    /// Returns the next port that this program owns and whose new connections are the kernel's from now on, as its owners leave
+    /// it to one another again and again. Ports arrive as for [`Client::next_passed`].
     pub fn next_kernels(&mut self) -> Option<SocketAddr> {
         self.unasked.kernels.pop_front()
     }
 
-    /// Whether others have a port, too, that this program owns.
+    /// Checks that other programs have a port that this program owns.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] if nobody has, or another.
+    /// [`Error::Refused`] if no other has, or another.
     pub fn others(&mut self, local: SocketAddr) -> Result<(), Error> {
         self.done(Request::Others { local }, None)
     }
 
-    /// This process serves one short connection after the other at a port that it owns. If others have it, too, who comes there
-    /// is the kernel's from now on ([`Client::next_kernels`]).
+    /// Reports that this process serves one short connection after another at a port that it owns. If others have it, too, new
+    /// connections there are the kernel's from now on ([`Client::next_kernels`]).
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] if nobody has, or another.
+    /// [`Error::Refused`] if no other has, or another.
     pub fn takes_turns(&mut self, local: SocketAddr) -> Result<(), Error> {
         self.done_or_said(Request::TakesTurns { local }, None)
     }
 
-    /// Who comes to a port that this program owns is to be the kernel's, whether others have it, too, or not.
+    /// Leaves new connections at a port that this program owns to the kernel, whether others have it or not.
     ///
     /// # Errors
     ///
@@ -102,7 +101,7 @@ impl Client {
     }
 }
 
-/// The guardian's way to write an end of IPv4.
+/// Writes IPv4 ends as the guardian does.
 fn plain(end: SocketAddr) -> SocketAddr {
     SocketAddr::new(end.ip().to_canonical(), end.port())
 }

@@ -1,4 +1,4 @@
-//! Ports that are reserved, to open connections from.
+//! Reserved ports, to open connections from.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -8,31 +8,31 @@ use rustix::net::SendFlags;
 use super::{Client, Unasked, failure};
 use crate::{Answer, Ends, Error, Question, Reply, Request, channel};
 
-/// How many connections are told of in one message, of each kind: it has room for three times as many.
+/// How many connections of each kind are reported in one message, which would have room for three times as many.
 const AT_A_TIME: usize = 128;
 
-/// A question for ports.
+/// A question for ports that was sent.
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) id: u32,
     from: IpAddr,
     remote: SocketAddr,
-    /// The answer, as soon as it is there.
+    /// The answer, once it has come.
     reply: Option<Reply>,
-    /// Nobody will ask for that.
+    /// Whether nobody will fetch the answer.
     forsaken: bool,
 }
 
 impl Client {
-    /// Reserves ports of an address to open connections to one remote end from, `wanted` or fewer: those connections are
-    /// the stack's from now on, and no other process is given the ports by the kernel. `socket` is any of the kernel's, of
-    /// TCP and of this network namespace.
+    /// Reserves ports of an address to open connections to one remote end from, `wanted` or fewer: those connections are the
+    /// stack's from now on, and the kernel gives the ports to no other process. `socket` is any TCP socket of the kernel's, of
+    /// this network namespace.
     ///
-    /// It is asked, and not waited for: [`Client::reserved`] does that, once, with the number that this gives.
+    /// The question is sent without waiting: [`Client::reserved`] waits for the answer, once, with the number returned here.
     ///
     /// # Errors
     ///
-    /// [`Error`] says which.
+    /// [`Error`] says what failed.
     pub fn reserve(
         &mut self,
         from: IpAddr,
@@ -46,7 +46,7 @@ impl Client {
         Ok(id)
     }
 
-    /// The ports that were asked for.
+    /// Waits for the ports that were asked for, and returns them.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl Client {
                 Ok((reply, _)) => reply,
                 Err(error) => {
                     if matches!(error, Error::Slow(_)) {
-                        // It comes all the same.
+                        // The answer still comes.
                         self.unasked.reserving.push(Asked { forsaken: true, ..waits });
                     }
                     return Err(error);
@@ -74,7 +74,7 @@ impl Client {
         }
     }
 
-    /// Nobody wants the ports any more that were asked for: when the answer is there they are given back.
+    /// Gives up ports that were asked for: they are returned when the answer has come.
     pub fn forsake(&mut self, id: u32) {
         let all = &mut self.unasked.reserving;
         let Some(at) = all.iter().position(|asked| asked.id == id) else { return };
@@ -84,24 +84,24 @@ impl Client {
         }
     }
 
-    /// Of connections from ports that were reserved: these are closed, and in TIME-WAIT, and those are over, or were never
-    /// opened. It is said, and not waited for; what the guardian does not take now is said the next time, or by
+    /// Reports connections from reserved ports: `closed` ones in TIME-WAIT, and `over` ones that are over, or were never
+    /// opened. The report is sent without waiting; what the guardian does not take now is sent the next time, or by
     /// [`Client::check`].
     ///
     /// # Errors
     ///
-    /// [`Error`] says which.
+    /// [`Error`] says what failed.
     pub fn over(&mut self, closed: &[Ends], over: &[Ends]) -> Result<(), Error> {
         self.unasked.closed.extend(closed);
         self.unasked.over.extend(over);
         self.say_what_is_over(SendFlags::DONTWAIT)
     }
 
-    /// Waits until the guardian has heard all of that.
+    /// Waits until the guardian has received all such reports.
     ///
     /// # Errors
     ///
-    /// [`Error`] says which.
+    /// [`Error`] says what failed.
     pub fn settle(&mut self) -> Result<(), Error> {
         self.done(Request::Settle, None)
     }
@@ -117,7 +117,7 @@ impl Client {
         loop {
             let Unasked { closed, over, .. } = &self.unasked;
             let closes = closed.len().min(AT_A_TIME);
-            // One may be closed and over: behind all that are closed.
+            // A connection may be both: it is reported as over after all that are closed.
             let overs = if closes == closed.len() { over.len().min(AT_A_TIME) } else { 0 };
             if closes == 0 && overs == 0 {
                 return Ok(());
@@ -134,7 +134,7 @@ impl Client {
 }
 
 impl Unasked {
-    /// The answer to one of those questions.
+    /// Stores the answer to a question for ports, or returns the ports if nobody wants them.
     pub(super) fn keep_ports(&mut self, at: usize, reply: Reply) {
         if !self.reserving[at].forsaken {
             self.reserving[at].reply = Some(reply);

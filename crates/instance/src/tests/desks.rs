@@ -1,4 +1,4 @@
-//! Who has what comes to a listener, and what becomes of it when he leaves.
+//! Which program gets what comes to a listener, and what becomes of it when that program leaves.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use super::{OURS, Rig, address, gets, listen, rude};
 
 const SAME: [u32; 2] = [1000, 1000];
 
-/// Two programs of these users', of which the first listens.
+/// Makes two programs of these users', of which the first listens.
 fn one_listens(users: [u32; 2]) -> (Rig, Attached, Attached, ListenerId) {
     let mut rig = Rig::new();
     let (mut one, two) = rig.two(users);
@@ -24,7 +24,7 @@ fn one_listens(users: [u32; 2]) -> (Rig, Attached, Attached, ListenerId) {
     (rig, one, two, first)
 }
 
-/// A connection that waits at the first's listener, with octets that he has been told of.
+/// Makes a connection that waits at the first program's listener, with octets that the program has been told of.
 fn waiting(rig: &mut Rig, one: &mut Attached, bytes: &[u8]) -> SocketId {
     let theirs = rig.connect();
     rig.go(&mut [one]);
@@ -52,7 +52,7 @@ fn listeners_share_and_what_one_has_not_accepted_is_for_others() {
     for &id in &theirs {
         rig.peer_sends(id, b"more");
     }
-    // Until what was said before is acknowledged: nobody answers that.
+    // Until what was sent before is acknowledged, as no program answers it.
     thread::sleep(Duration::from_millis(1));
     rig.go(&mut [&mut one, &mut two]);
     let mut seen = Vec::new();
@@ -96,7 +96,7 @@ fn what_is_on_its_way_to_who_leaves_comes_back() {
     let later = rig.connect();
     for (id, byte) in [(known, b"1"), (new, b"2"), (later, b"3")] {
         rig.peer_sends(id, byte);
-        // He hears nothing of it yet.
+        // The program hears nothing of it yet.
         rig.go(&mut [&mut two]);
     }
     one.leave_listener(first);
@@ -112,12 +112,12 @@ fn what_is_on_its_way_to_who_leaves_comes_back() {
     assert_eq!(seen, b"123");
 }
 
-/// Two connections wait at who dies, one of which he was told octets of, and more has come that he was not.
+/// Kills a program at which two connections wait: it was told octets of one, and more has come that it was not told.
 fn dies_with_two_waiting(rig: &mut Rig, mut one: Attached) -> [SocketId; 2] {
     let told = waiting(rig, &mut one, b"one ");
     let silent = rig.connect();
     rig.go(&mut [&mut one]);
-    // Until what was said before is acknowledged: nobody answers that.
+    // Until what was sent before is acknowledged, as no program answers it.
     thread::sleep(Duration::from_millis(1));
     rig.go(&mut [&mut one]);
     rig.peer_sends(told, b"two");
@@ -126,7 +126,7 @@ fn dies_with_two_waiting(rig: &mut Rig, mut one: Attached) -> [SocketId; 2] {
     [told, silent]
 }
 
-/// Both come to him, the one that has said something with all of that, and can be answered.
+/// Checks that both connections come to this program, with all data that was sent, and can be answered.
 fn has_both(rig: &mut Rig, two: &mut Attached, second: ListenerId, theirs: [SocketId; 2]) {
     rig.go(&mut [two]);
     assert_eq!(two.accept_waiting(second), 2);
@@ -156,7 +156,7 @@ fn what_waits_at_who_dies_is_for_others_with_all_that_he_was_told() {
 fn what_waits_at_the_last_who_dies_is_for_who_comes_next() {
     let (mut rig, one, mut two, _) = one_listens(SAME);
     let theirs = dies_with_two_waiting(&mut rig, one);
-    // Who comes does so when the other one is known to be dead.
+    // The other program is known to be dead before this one comes.
     rig.go(&mut [&mut two]);
     assert_eq!(rig.floor.guest_count(), 1);
     let second = listen(&mut two);
@@ -196,12 +196,12 @@ fn what_comes_behind_who_has_left_is_told_to_the_next_only() {
     let theirs = waiting(&mut rig, &mut one, b"one ");
     one.leave_listener(first);
     one.turn().unwrap();
-    // Until what was said before is acknowledged: nobody answers that.
+    // Until what was sent before is acknowledged, as no program answers it.
     thread::sleep(Duration::from_millis(1));
     rig.go(&mut [&mut two]);
     rig.peer_sends(theirs, b"two");
     rig.peer.turn(&mut Events::default()).unwrap();
-    // He gives it back while the instance is in the middle of a turn, in which more comes.
+    // The program gives it back while the instance is in the middle of a turn, in which more comes.
     one.turn().unwrap();
     rig.floor.turn_links(false).unwrap();
     rig.floor.tell_all();
@@ -245,7 +245,7 @@ fn what_one_user_has_left_is_for_no_other() {
     let (mut rig, mut one, mut two, first) = one_listens([1000, 1001]);
     let early = waiting(&mut rig, &mut one, b"a secret");
     one.leave_listener(first);
-    // He is slow to give it back.
+    // The program is slow to give it back.
     one.turn().unwrap();
     rig.floor.turn().unwrap();
     let second = listen(&mut two);
@@ -276,7 +276,7 @@ fn what_the_last_who_leaves_has_not_accepted_is_for_who_comes_next() {
     rig.go(&mut [&mut two]);
     let ours = two.accept(second).unwrap();
     assert_eq!(gets(&mut two, ours).unwrap(), b"hello");
-    // What comes next is as he wants it, not as the other did.
+    // What comes next is as this program wants it, not as the other did.
     let theirs = rig.connect();
     rig.go(&mut [&mut two]);
     let ours = two.accept(second).unwrap();
@@ -291,7 +291,7 @@ fn what_is_kept_for_nobody_is_reset_in_the_end() {
     let theirs = waiting(&mut rig, &mut one, b"hello");
     one.leave_listener(first);
     rig.go(&mut [&mut one]);
-    // Its SYN came before the filters knew.
+    // Its SYN arrived before the filters knew.
     let late = rig.connect();
     rig.go(&mut [&mut one]);
     for id in [theirs, late] {
@@ -328,7 +328,7 @@ fn who_comes_to_a_place_that_was_left_twice_waits_as_long_as_at_the_second() {
     }
 }
 
-/// A program of another user's comes to all of these places and leaves them, one behind the other.
+/// Makes a program of another user's that comes to all of these places and leaves them, one after the other.
 fn comes_and_goes(rig: &mut Rig, places: impl Iterator<Item = String>) {
     let mut one = rig.program_of(3, 1001);
     for place in places {
@@ -345,7 +345,7 @@ fn comes_and_goes(rig: &mut Rig, places: impl Iterator<Item = String>) {
 fn who_comes_and_goes_leaves_others_their_places_to_be_exchanged() {
     let (mut rig, mut one, mut two, first) = one_listens(SAME);
     comes_and_goes(&mut rig, (0..400).map(|at| format!("10.0.0.1:{}", 1000 + at)));
-    // Fewer where all that takes longer than they are kept.
+    // Fewer where all this takes longer than they are kept.
     assert!(rig.floor.kept.len() <= 256, "{} places are kept", rig.floor.kept.len());
     let theirs = waiting(&mut rig, &mut one, b"hello");
     one.leave_listener(first);
@@ -360,7 +360,7 @@ fn who_comes_and_goes_leaves_others_their_places_to_be_exchanged() {
 #[test]
 fn a_place_that_is_left_again_and_again_is_kept_once_with_all_who_have_come() {
     let (mut rig, mut one, mut two, first) = one_listens(SAME);
-    // Data is waited for: it is somebody whose handshake is under way.
+    // Data is waited for: the connection's handshake is under way.
     one.set_listener_option(first, SocketOption::DeferAccept(30));
     rig.go(&mut [&mut one]);
     let theirs = rig.connect();
@@ -387,13 +387,13 @@ fn a_place_that_is_left_again_and_again_is_kept_once_with_all_who_have_come() {
     assert_eq!(two.accept_waiting(second), 1);
 }
 
-/// Until nothing is kept any more.
+/// Waits until nothing is kept any more.
 pub(super) fn pass_time(rig: &Rig) {
     let until = rig.floor.next_close().unwrap();
     thread::sleep(until.saturating_duration_since(Instant::now()));
 }
 
-/// Connects with data in the SYN, if a cookie is known; whether it was.
+/// Connects, with data in the SYN if a cookie is known; returns whether it was.
 fn dash(rig: &mut Rig) -> bool {
     let now = rig.peer.now();
     rig.port += 1;
@@ -427,7 +427,7 @@ fn data_of_a_syn_is_a_programs_at_once_if_the_host_permits_that() {
 
 #[test]
 fn who_has_lost_a_port_and_does_not_leave_has_nobody_of_another_users() {
-    // The other one listens at the same address, or at all.
+    // The other program listens at the same address, or at all of them.
     for place in [OURS, "0.0.0.0:80"] {
         let mut rig = Rig::new();
         let mut one = rig.program_of(1, 1000);
@@ -437,7 +437,7 @@ fn who_has_lost_a_port_and_does_not_leave_has_nobody_of_another_users() {
         rig.go(&mut [&mut one]);
         let word = Word::Revoked { program: 1, local: address(OURS) };
         rig.guardian.0.borrow_mut().words.push_back(word);
-        // Nobody else is there: it may be about to leave.
+        // No other program is there: this one may be about to leave.
         rig.connect();
         rig.go(&mut [&mut one]);
         assert_eq!(one.accept_waiting(first), 1);

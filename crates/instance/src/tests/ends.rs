@@ -1,4 +1,4 @@
-//! How connections end of which there is more to be told than there is room for, and programs that are behind.
+//! Ends of connections of which there is more to tell than there is room for, and programs that are behind.
 
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
@@ -18,7 +18,7 @@ use super::*;
 /// More than a program has of one connection.
 const BYTES: usize = 300_000;
 
-/// A connection to which so much has come that the instance has some of it still.
+/// Makes a connection to which so much has come that the instance still has some of it.
 fn full(rig: &mut Rig, program: &mut Attached) -> (SocketId, SocketId, Vec<u8>) {
     let (_, ours, theirs) = rig.connection(program);
     let (all, mut sent) = (pattern(BYTES), 0);
@@ -31,7 +31,7 @@ fn full(rig: &mut Rig, program: &mut Attached) -> (SocketId, SocketId, Vec<u8>) 
     (ours, theirs, all)
 }
 
-/// All of this comes, and what it ends with, to who has a turn only when there is nothing to be read.
+/// Checks that all of this comes, and returns how it ends, for a program that has a turn only when there is nothing to read.
 fn reads(
     rig: &mut Rig,
     program: &mut Attached,
@@ -136,7 +136,7 @@ fn what_a_program_has_said_right_before_it_is_killed_is_done() {
     let asked = program.accept(listener).unwrap();
     rig.peer_sends(asks, b"question");
     rig.go(&mut [&mut program]);
-    // From here on it has no turn. What it reads it has not left unread.
+    // From here on the program has no turn. What it reads does not count as unread.
     assert_eq!(gets(&mut program, asked).unwrap(), b"question");
     assert_eq!(program.send(program.now(), asked, b"answer", false), Ok(6));
     let sent = program.send(program.now(), ours, &all, false).unwrap();
@@ -201,7 +201,7 @@ fn who_hangs_up_and_speaks_on_is_not_listened_to_for_ever() {
     assert!(begun.elapsed() < LONG, "only when there was nothing more");
 }
 
-/// As there are others to be served.
+/// A few in each turn, as there are others to be served.
 #[test]
 fn what_is_dear_is_done_by_a_few_in_each_turn() {
     let mut rig = Rig::new();
@@ -252,7 +252,7 @@ fn who_loses_a_connection_that_is_given_away_too_late_keeps_the_others() {
         rig.go(&mut [&mut program]);
         let other = program.accept(listener).unwrap();
         rig.go(&mut [&mut program]);
-        // The instance does not come to it.
+        // The instance does not get to it.
         assert!(program.detach(program.now(), ours).is_none());
         assert_eq!(gets(&mut program, ours), Err(RecvError::Failed(ConnectionError::Reset)));
         assert!(program.detach(program.now(), ours).is_none(), "once more, and at once");
@@ -262,7 +262,7 @@ fn who_loses_a_connection_that_is_given_away_too_late_keeps_the_others() {
         }
         rig.go(&mut [&mut program]);
         assert_eq!(rig.floor.guest_count(), 1, "it has done nothing that it may not");
-        // Its number may be this one's.
+        // This connection may get the number.
         rig.connect();
         rig.go(&mut [&mut program]);
         let next = program.accept(listener).unwrap();
@@ -283,7 +283,7 @@ fn who_was_answered_too_late_is_answered_the_next_time() {
     let (_, ours, theirs) = rig.connection(&mut program);
     rig.peer_sends(theirs, b"kept");
     rig.go(&mut [&mut program]);
-    // The instance does not come to it.
+    // The instance does not get to it.
     assert!(program.info(program.now(), ours).is_none());
     let detached = rig.while_it_asks(|| program.detach(program.now(), ours)).unwrap();
     assert_eq!(detached.unread(), b"kept");
@@ -306,13 +306,13 @@ fn what_has_come_for_one_connection_is_not_anothers_however_late_it_is_told() {
     rig.peer_sends(to_first, b"to the first");
     rig.peer_sends(to_second, b"to the second");
     rig.go(&mut []);
-    // The instance does not come to it.
+    // The instance does not get to it.
     assert!(program.take_caught(ends[0].0, ends[0].1).is_empty());
     let caught = rig.while_it_asks(|| program.take_caught(ends[1].0, ends[1].1));
     assert!(matches!(&caught[..], [one] if one.ends_with(b"to the second")));
 }
 
-/// A connection whose close waits until its other end has read all, or for so long.
+/// Makes a connection whose close waits until its other end has read all, or for so long.
 fn lingering(long: Duration) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -47,7 +47,7 @@ pub(super) struct Said {
     pub(super) permits: FastOpen,
     /// Frames that the instance has sent.
     pub(super) sent: Arc<AtomicUsize>,
-    /// How many those were when each connection was entered into the table.
+    /// How many had been sent when each connection was entered into the table.
     pub(super) entered: Vec<usize>,
 }
 
@@ -126,7 +126,7 @@ pub(super) struct Rig {
     pub(super) floor: Floor,
     pub(super) guardian: Guardian,
     pub(super) peer: Engine<memory::Port>,
-    /// The last that the peer has connected from.
+    /// The last port that the peer has connected from.
     pub(super) port: u16,
 }
 
@@ -149,7 +149,7 @@ impl Rig {
             Link::config(),
             [1; 32],
         );
-        // The instance leaves ARP to a kernel that there is none of here.
+        // The instance leaves ARP to the kernel, and there is none here.
         let config = Config { shares_addresses: true, ..Config::default() };
         let mut stack = Stack::new(config, capabilities, MAC[1], [2; 32]);
         stack.add_address(cidr("10.0.0.2"));
@@ -171,12 +171,12 @@ impl Rig {
         Attached::new(self.end(program))
     }
 
-    /// Another user's.
+    /// Makes a program of this user's.
     pub(super) fn program_of(&mut self, program: u32, uid: u32) -> Attached {
         Attached::new(self.end_of(program, uid))
     }
 
-    /// Two that may listen at the same place, of these users.
+    /// Makes two programs of these users' that may listen at the same place.
     pub(super) fn two(&mut self, users: [u32; 2]) -> (Attached, Attached) {
         let [one, two] = users;
         let both = (self.program_of(1, one), self.program_of(2, two));
@@ -190,7 +190,7 @@ impl Rig {
         self.guardian.0.borrow_mut().words.push_back(word);
     }
 
-    /// Everybody has some turns.
+    /// Gives everybody some turns.
     pub(super) fn go(&mut self, programs: &mut [&mut Attached]) {
         for _ in 0..12 {
             for program in programs.iter_mut() {
@@ -211,7 +211,7 @@ impl Rig {
         }
     }
 
-    /// A listener of a program's, and a connection of the peer's to it, accepted.
+    /// Makes a listener of a program's, and a connection of the peer's to it, accepted.
     pub(super) fn connection(
         &mut self,
         program: &mut Attached,
@@ -246,7 +246,7 @@ impl Rig {
         Ok(bytes)
     }
 
-    /// What a program gets that waits for the answer, for which it has a thread of its own.
+    /// Runs the instance while a program waits for its answer, in a thread of its own; returns the answer.
     pub(super) fn while_it_asks<T: Send>(&mut self, ask: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| {
             let asking = scope.spawn(ask);
