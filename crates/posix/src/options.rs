@@ -1,10 +1,8 @@
 //! Socket options: what the program asks for, what is in force, and what it reads back.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use crate::config::Scope;
 use crate::kernel::Kernel;
-use crate::socket::{flag, held};
+use crate::socket::flag;
 use crate::{Call, Posix, Socketed};
 
 /// The options that matter to the library.
@@ -125,12 +123,6 @@ impl<K: Kernel> Posix<K> {
         if let Some(at) = self.find(fd) {
             self.end_burst(at, Call::Ioctl);
         }
-    }
-
-    /// Returns whether bytes of the socket are held in the process.
-    #[cfg(test)]
-    pub(crate) fn holds_in_process(&self, at: Socketed<'_>) -> bool {
-        at.socket.held.load(Relaxed) & held::USER != 0
     }
 
     /// Calls `look` for the socket and, if it is shared, for its duplicates in this process.

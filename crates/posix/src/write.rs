@@ -8,7 +8,7 @@ use crate::config::Hold;
 use crate::kernel::{Errno, Kernel};
 use crate::local::current;
 use crate::socket::{Socket, count, flag, held};
-use crate::{Call, Gather, Posix, Socketed};
+use crate::{Call, Posix, Socketed};
 
 /// The plan for a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
