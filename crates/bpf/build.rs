@@ -1,12 +1,12 @@
-//! Compiles the eBPF programs with clang, against libbpf's own headers and nothing of the
-//! machine's: the kernel's structures are found by name when the programs are loaded (CO-RE).
+//! Compiles the eBPF programs with clang, against libbpf's own headers and none of the
+//! machine's: the kernel's structures are resolved by name when the programs are loaded (CO-RE).
 
 use std::env;
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The sources that include the others: one object each.
+/// The sources that include the others, each of which makes one object.
 const SOURCES: [&str; 4] = ["doctor", "tune", "owned", "redirect"];
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
     let headers = env::var_os("DEP_BPF_INCLUDE").ok_or("libbpf-sys tells where its headers are")?;
     let clang = env::var_os("CLANG").unwrap_or_else(|| "clang".into());
-    // bpf_tracing.h finds the arguments of a function by the machine's calling convention.
+    // bpf_tracing.h takes a function's arguments by the machine's calling convention.
     let arch = match env::var("CARGO_CFG_TARGET_ARCH")?.as_str() {
         "x86_64" => "-D__TARGET_ARCH_x86",
         "aarch64" => "-D__TARGET_ARCH_arm64",

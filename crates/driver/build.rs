@@ -1,5 +1,5 @@
-//! With the feature `dpdk`: compiles the shim over DPDK's inline functions, and has what uses it linked with DPDK's
-//! libraries. Without it there is nothing to be done, and nothing is needed.
+//! With the feature `dpdk`: compiles the shim over DPDK's inline functions, and links its users against DPDK's
+//! libraries. Without it there is nothing to do, and nothing is needed.
 
 #[cfg(not(feature = "dpdk"))]
 fn main() {
@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "the feature `dpdk` needs DPDK 22.11 or later (Debian: apt-get install libdpdk-dev): {error}"
         )
     };
-    // The linker takes of all these libraries those that something is used of (--as-needed). The drivers are none of
+    // With --as-needed the linker keeps only the libraries of which something is used. The drivers are not among
     // them: DPDK loads those from a directory that it knows.
     pkg_config::Config::new().atleast_version("22.11").probe("libdpdk").map_err(missing)?;
     let mut build = cc::Build::new();
@@ -28,8 +28,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What a program over DPDK has to be compiled with, the processor that DPDK itself was compiled for included: the crate
-/// tells of all but that.
+/// Returns the flags for compiling against DPDK, including the one for the processor that DPDK itself was compiled for:
+/// the pkg-config crate passes on all but that one.
 #[cfg(feature = "dpdk")]
 fn flags() -> Result<Vec<String>, Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-env-changed=PKG_CONFIG");

@@ -1,4 +1,4 @@
-//! Reading what the programs of `src/bpf` write: structures of C, member by member.
+//! Reading the C structures that the programs of `src/bpf` write, member by member.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use uncork_doctor::live::{Ends, Who};
 use uncork_wire::Endpoint;
 
-/// Reads one member after another. Past the end everything is zero, and [`Bytes::short`] says so.
+/// Reads one member after another. Past the end every member is zero, and [`Bytes::short`] returns true.
 pub(crate) struct Bytes<'a> {
     rest: &'a [u8],
     short: bool,
@@ -17,7 +17,7 @@ impl<'a> Bytes<'a> {
         Self { rest: bytes, short: false }
     }
 
-    /// Whether more was read than there is.
+    /// Whether more was read than there was.
     pub(crate) fn short(&self) -> bool {
         self.short
     }
@@ -51,7 +51,7 @@ impl<'a> Bytes<'a> {
         u64::from_ne_bytes(self.take())
     }
 
-    /// So many octets; fewer if there are not so many.
+    /// Returns this many octets, or those that are left if there are fewer.
     pub(crate) fn rest(&mut self, octets: usize) -> &'a [u8] {
         self.short |= octets > self.rest.len();
         let (taken, rest) = self.rest.split_at(octets.min(self.rest.len()));
@@ -59,17 +59,17 @@ impl<'a> Bytes<'a> {
         taken
     }
 
-    /// Nanoseconds in a `__u64`.
+    /// Reads nanoseconds in a `__u64`.
     pub(crate) fn ns(&mut self) -> Duration {
         Duration::from_nanos(self.u64())
     }
 
-    /// Microseconds in a `__u32`.
+    /// Reads microseconds in a `__u32`.
     pub(crate) fn us(&mut self) -> Duration {
         Duration::from_micros(self.u32().into())
     }
 
-    /// A time at which something happened, if it did.
+    /// Reads the time of an event; `None` if it is zero, because nothing happened.
     pub(crate) fn some_ns(&mut self) -> Option<Duration> {
         Some(self.ns()).filter(|time| !time.is_zero())
     }
@@ -82,7 +82,7 @@ impl<'a> Bytes<'a> {
         std::array::from_fn(|_| self.u64())
     }
 
-    /// `struct who`.
+    /// Reads a `struct who`.
     pub(crate) fn who(&mut self) -> Who {
         let (pid, tid) = (self.u32(), self.u32());
         let comm: [u8; 16] = self.take();
@@ -91,7 +91,7 @@ impl<'a> Bytes<'a> {
         Who { pid, tid, name }
     }
 
-    /// `struct tuple`.
+    /// Reads a `struct tuple`.
     pub(crate) fn ends(&mut self) -> Ends {
         let (local, remote): ([u8; 16], [u8; 16]) = (self.take(), self.take());
         let (local_port, remote_port) = (self.u16(), self.u16());
@@ -106,7 +106,7 @@ impl<'a> Bytes<'a> {
 
 const AF_INET6: u16 = 10;
 
-/// An address as the kernel keeps it: the bytes as on the wire.
+/// Converts an address from the kernel's form, in network byte order.
 fn address(bytes: [u8; 16], six: bool) -> IpAddr {
     if six {
         return IpAddr::V6(Ipv6Addr::from(bytes));

@@ -1,4 +1,4 @@
-//! Which programs there are, where they attach, and what is not told without one of them.
+//! The programs, where they attach, and what is not reported without each of them.
 
 use std::fmt;
 
@@ -7,37 +7,37 @@ use libbpf_rs::btf::{Btf, types};
 /// One program of `src/bpf`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hook {
-    /// Its name.
+    /// Name of the program.
     pub program: &'static str,
-    /// What it attaches to.
+    /// Attachment point.
     pub target: Target,
     /// The program that takes its place on kernels that lack the target.
     pub otherwise: Option<&'static str>,
-    /// What is not told without either.
+    /// What is not reported if neither runs.
     pub without: Lack,
 }
 
-/// What it means that a program does not run.
+/// What is lost if a program does not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lack {
-    /// There is nothing to tell.
+    /// Tracing as a whole.
     Everything,
-    /// This is not told.
+    /// The named information.
     Of(&'static str),
-    /// It only takes the place of another one.
+    /// Nothing: it only substitutes for another program.
     Nothing,
 }
 
-/// What a program attaches to.
+/// The attachment point of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// A function of the kernel, on entry (fentry).
+    /// A kernel function, on entry (fentry).
     Entry(&'static str),
-    /// A function, on return (fexit).
+    /// A kernel function, on return (fexit).
     Exit(&'static str),
-    /// A tracepoint, by its type (tp_btf).
+    /// A tracepoint, by its BTF type (tp_btf).
     Tracepoint(&'static str),
-    /// An iterator, which is read instead of attached to something.
+    /// An iterator, which is read instead of attached.
     Iterator(&'static str),
     /// Calls of setsockopt in the root of the cgroup v2 hierarchy.
     SetSockOpt,
@@ -55,12 +55,12 @@ impl fmt::Display for Target {
     }
 }
 
-/// A program that does not run here.
+/// A program that does not run on this kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Absent {
-    /// Which.
+    /// The program.
     pub hook: Hook,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
@@ -86,12 +86,12 @@ const fn or(otherwise: &'static str, first: Hook) -> Hook {
 use Lack::{Everything, Nothing, Of};
 use Target::{Entry, Exit, Iterator, SetSockOpt, Tracepoint};
 
-/// How long a program takes is told by the kernel's tick without these.
+/// Without these, the program's times are only known to the kernel's tick.
 const BEGINS: Lack = Of("times of the program to less than a tick");
 
-/// All of them. The one that takes another's place follows it.
+/// All programs. A substitute follows the program that it replaces.
 pub(crate) const HOOKS: [Hook; 17] = [
-    // The tracepoints of writes are there since Linux 6.16 and 6.3.
+    // The tracepoints of writes exist since Linux 6.16 and 6.3.
     or("write_begins_fn", hook("write_begins_tp", Tracepoint("tcp_sendmsg_locked"), BEGINS)),
     hook("write_begins_fn", Entry("tcp_sendmsg_locked"), Nothing),
     or("write_ended_fn", hook("write_ended_tp", Tracepoint("sock_send_length"), Everything)),
@@ -124,7 +124,7 @@ pub(crate) const HOOKS: [Hook; 17] = [
     hook("option_asked", SetSockOpt, Of("which options the programs ask for")),
 ];
 
-/// Whether the running kernel has what the program attaches to.
+/// Whether the running kernel has the program's attachment point.
 pub(crate) fn exists(kernel: &Btf<'_>, target: Target) -> bool {
     let function = |name: &str| kernel.type_by_name::<types::Func<'_>>(name).is_some();
     match target {

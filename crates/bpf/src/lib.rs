@@ -1,12 +1,12 @@
-//! The eBPF programs of uncork, and what loads them.
+//! The eBPF programs of uncork, and their loaders.
 //!
-//! Live tracing of TCP stalls ([`Tracer`]), options of other people's sockets ([`tune`]), and whose a
-//! packet is, the kernel's or a user-space stack's ([`owned`]). The programs are C (`src/bpf`), find the
-//! kernel's structures by name when they are loaded (CO-RE), and attach to tracepoints, or to
-//! functions by BTF where a kernel lacks the tracepoint; no kprobes. What they tell is read into the terms of `uncork-doctor`.
+//! Live tracing of TCP stalls ([`Tracer`]), options of other processes' sockets ([`tune`]), and the ownership of packets, by
+//! the kernel or a user-space stack ([`owned`]). The programs are C (`src/bpf`), resolve the kernel's structures by name when
+//! they are loaded (CO-RE), and attach to tracepoints, or to functions by BTF where a kernel lacks the tracepoint; no kprobes.
+//! Their records are converted to the terms of `uncork-doctor`.
 //!
-//! What traces goes away with the [`Tracer`], or with this process; what tunes is pinned, and stays
-//! until it is undone.
+//! Tracing programs go away with the [`Tracer`], or with this process; tuning programs are pinned, and stay
+//! until they are undone.
 #![deny(unsafe_code)]
 
 mod bytes;

@@ -1,4 +1,4 @@
-//! Choosing the programs that this kernel can run, loading and attaching them.
+//! Chooses the programs that this kernel can run, loads and attaches them.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
@@ -10,17 +10,17 @@ use libbpf_rs::{Link, Object, ObjectBuilder, OpenObject};
 use crate::hooks::{self, Absent, HOOKS, Hook, Lack, Target};
 use crate::tracer::{Error, Settings, is_section};
 
-/// What clang made of `src/bpf`.
+/// The object that clang made of `src/bpf`.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/doctor.bpf.o"));
 
-/// What runs, and what does not.
+/// The programs that run, and those that do not.
 pub(crate) struct Chosen {
     programs: Vec<Hook>,
     pub(crate) absent: Vec<Absent>,
 }
 
 impl Chosen {
-    /// Of what the kernel has: the tracepoint before the function.
+    /// Chooses from what the kernel has, preferring a tracepoint to the function.
     pub(crate) fn of(kernel: &Btf<'_>) -> Self {
         let mut chosen = Self { programs: Vec::new(), absent: Vec::new() };
         let there = |hook: &Hook| hooks::exists(kernel, hook.target);
@@ -36,13 +36,13 @@ impl Chosen {
 
     fn leave_out(&mut self, hook: Hook, why: String) {
         self.programs.retain(|other| *other != hook);
-        // A substitute's absence is that of what it stands for.
+        // A substitute's absence costs what the program that it replaces would report.
         let first = HOOKS.into_iter().find(|first| first.otherwise == Some(hook.program));
         let without = first.map_or(hook.without, |first| first.without);
         self.absent.push(Absent { hook: Hook { without, ..hook }, why });
     }
 
-    /// The first that is missing of those without which there is nothing to tell.
+    /// Returns the first missing program without which tracing is impossible.
     pub(crate) fn essential_absent(&self) -> Option<&Absent> {
         self.absent.iter().find(|absent| absent.hook.without == Lack::Everything)
     }
@@ -52,8 +52,8 @@ impl Chosen {
         self.programs.iter().any(|hook| hook.program == program)
     }
 
-    /// Loads what the kernel takes. If it does not take all of it, each program is tried alone, and what stands for those that
-    /// fail; or they are left out.
+    /// Loads what the kernel accepts. If it refuses the whole, each program is tried alone; one that fails is replaced by its
+    /// substitute, or left out.
     pub(crate) fn load(&mut self, settings: &Settings) -> Result<Object, Error> {
         let all = match self.open(settings, &self.programs)?.load() {
             Ok(object) => return Ok(object),
@@ -70,7 +70,7 @@ impl Chosen {
                 _ => self.leave_out(*hook, format!("the kernel refused it: {error}")),
             }
         }
-        // Nothing is to blame but what they share: the maps, or the permission to load.
+        // Only something that they share can be the cause: the maps, or the permission to load.
         if self.programs.is_empty() {
             return Err(Error::Refused(all));
         }
@@ -94,7 +94,7 @@ impl Chosen {
         Ok(object)
     }
 
-    /// Attaches all that is attached to something.
+    /// Attaches every program but the iterators.
     pub(crate) fn attach(&mut self, object: &Object) -> Result<Vec<Link>, Error> {
         let mut links = Vec::new();
         for program in object.progs_mut() {
@@ -124,14 +124,14 @@ fn is_substitute(hook: &Hook) -> bool {
     HOOKS.iter().any(|first| first.otherwise == Some(hook.program))
 }
 
-/// The root of the cgroup v2 hierarchy, wherever it is mounted.
+/// Opens the root of the cgroup v2 hierarchy, wherever it is mounted.
 fn cgroup() -> Result<File, String> {
     let mounts = fs::read_to_string("/proc/self/mounts").map_err(|error| error.to_string())?;
     let directory = cgroup2(&mounts).ok_or("no cgroup v2 hierarchy is mounted")?;
     File::open(&directory).map_err(|error| format!("{}: {error}", directory.display()))
 }
 
-/// Mount points have their spaces written as \040 (proc_mounts(5)); none of these has any.
+/// Finds the mount point. Spaces in mount points are written as \040 (proc_mounts(5)); this one has none.
 pub(crate) fn cgroup2(mounts: &str) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let mut fields = line.split(' ');
@@ -140,7 +140,7 @@ pub(crate) fn cgroup2(mounts: &str) -> Option<PathBuf> {
     })
 }
 
-/// The constants of `state.h`, in the order in which they are defined there, each aligned to its
+/// Sets the constants of `state.h`, in the order in which they are defined there, each aligned to its
 /// size.
 fn set_constants(values: &mut [u8], settings: &Settings, (begin, data): (bool, bool)) {
     let least_ns = u64::try_from(settings.least_hold.as_nanos()).unwrap_or(u64::MAX);
@@ -172,8 +172,8 @@ mod tests {
         let object = ObjectBuilder::default().open_memory(OBJECT).unwrap();
         let map = object.maps().find(|map| is_section(map.name(), ".rodata")).unwrap();
         let values = map.initial_value().unwrap();
-        // As state.h has them: 1 ms, no stacks, 5 ms, writes seen before they are sent, data when
-        // it comes, in the first PID namespace.
+        // As in state.h: 1 ms, no stacks, 5 ms, writes seen before they are sent, data when
+        // it comes, in the initial PID namespace.
         assert_eq!(values[..8], 1_000_000_u64.to_ne_bytes());
         assert_eq!(values[8], 0);
         assert_eq!(values[16..24], 5_000_000_u64.to_ne_bytes());

@@ -1,5 +1,5 @@
-//! Network namespaces, and who looks in them: iterators over sockets, `/proc/sys/net` and netlink all show that of the thread
-//! that looks.
+//! Network namespaces, and working inside them: iterators over sockets, `/proc/sys/net` and netlink all show that of the
+//! calling thread.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -11,13 +11,13 @@ use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// Where ip-netns(8) keeps the namespaces that have a name.
+/// The directory in which ip-netns(8) keeps named namespaces.
 pub const NAMED: &str = "/run/netns";
-/// The calling thread's own.
+/// The calling thread's own namespace.
 pub const OWN: &str = "/proc/thread-self/ns/net";
 
-/// Files of all namespaces that have a process or a name, this thread's first, and the names. Those of one namespace may be
-/// several.
+/// Returns files of all namespaces that have a process or a name, with the names, this thread's first. A namespace may occur
+/// more than once.
 pub fn all() -> impl Iterator<Item = (PathBuf, Option<String>)> {
     let named = named().map(|path| {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
@@ -27,7 +27,7 @@ pub fn all() -> impl Iterator<Item = (PathBuf, Option<String>)> {
     std::iter::once((PathBuf::from(OWN), None)).chain(named).chain(of_processes)
 }
 
-/// Files of those that have a name.
+/// Returns the files of named namespaces.
 pub fn named() -> impl Iterator<Item = PathBuf> {
     entries(Path::new(NAMED))
 }
@@ -37,12 +37,12 @@ fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> {
     found.map(|entry| entry.path())
 }
 
-/// Does something in a network namespace, by its file. A thread of its own, which ends with the work: none that comes
-/// after is in the wrong place.
+/// Runs `work` in a network namespace, given by its file. It uses a thread of its own, which ends with the work: no later
+/// work runs in the wrong namespace.
 ///
 /// # Errors
 ///
-/// If it cannot be entered.
+/// If the namespace cannot be entered.
 pub fn entered<T: Send>(file: &File, work: impl FnOnce() -> T + Send) -> io::Result<T> {
     let same = fs::metadata(OWN)?.ino() == file.metadata()?.ino();
     if same {
@@ -57,7 +57,7 @@ pub fn entered<T: Send>(file: &File, work: impl FnOnce() -> T + Send) -> io::Res
     })
 }
 
-/// What `ask` finds in each of them that may be entered. Processes end meanwhile, and theirs with them.
+/// Collects what `ask` finds in each namespace that may be entered. Some end meanwhile, with their processes.
 pub(crate) fn in_each<T: Send, E: Send>(
     ask: impl Fn() -> Result<T, E> + Sync,
 ) -> Result<Vec<T>, E> {

@@ -1,4 +1,4 @@
-//! What this process must be allowed to do, and whether it is.
+//! The capabilities that this process needs, and which of them it has.
 
 use std::fmt;
 use std::fs;
@@ -6,18 +6,18 @@ use std::fs;
 /// A capability (capabilities(7)) that tracing needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Capability {
-    /// To load programs and create maps.
+    /// Loading programs and creating maps.
     Bpf,
-    /// To attach them to functions of the kernel and read its memory.
+    /// Attaching programs to the kernel's functions, and reading its memory.
     Perfmon,
-    /// To see which options programs ask for; tracing does without.
+    /// Seeing which options programs set; tracing works without.
     NetAdmin,
-    /// To look into the processes of other users; tracing does without.
+    /// Looking into processes of other users; tracing works without.
     SysPtrace,
 }
 
 impl Capability {
-    /// Its bit in `CapEff`.
+    /// Returns its bit in `CapEff`.
     fn bit(self) -> u32 {
         match self {
             Self::NetAdmin => 12,
@@ -39,17 +39,17 @@ impl fmt::Display for Capability {
     }
 }
 
-/// CAP_SYS_ADMIN stands for both of the former.
+/// CAP_SYS_ADMIN stands for both CAP_BPF and CAP_PERFMON.
 const SYS_ADMIN_BIT: u32 = 21;
 
-/// The capabilities that this process lacks for tracing; none if that cannot be told.
+/// Returns the capabilities that this process lacks for tracing; empty if that cannot be determined.
 #[must_use]
 pub fn missing_capabilities() -> Vec<Capability> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     effective(&status).map(missing_of).unwrap_or_default()
 }
 
-/// Whether this process has a capability; it has if that cannot be told.
+/// Whether this process has a capability; true if that cannot be determined.
 #[must_use]
 pub fn has(capability: Capability) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();

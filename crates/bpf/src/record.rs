@@ -1,4 +1,4 @@
-//! From the structures of `src/bpf/state.h` to the events that the doctor knows.
+//! Conversion of the structures of `src/bpf/state.h` to the doctor's events.
 
 use std::time::Duration;
 
@@ -16,18 +16,18 @@ const SIZES: usize = 20;
 /// TCP_NAGLE_OFF and TCP_NAGLE_CORK (net/tcp.h).
 const NAGLE_OFF: u32 = 1;
 const NAGLE_CORK: u32 = 2;
-/// Interactive from three exchanges on (TCP_PINGPONG_THRESH; it was three for a while).
+/// Interactive from one exchange on (TCP_PINGPONG_THRESH; it was three for a while).
 const PINGPONG: u32 = 1;
-/// Levels of options (linux/socket.h, linux/in6.h); 0, which is IPPROTO_IP, comes as another number.
+/// Levels of options (linux/socket.h, linux/in6.h); 0, which is IPPROTO_IP, is reported as another number.
 const SOL_SOCKET: u32 = 1;
 const SOL_IPV6: u32 = 41;
 /// `ON_LISTENER` and `ON_NO_TCP` of `state.h`.
 const ON_LISTENER: u32 = 1;
 const ON_NO_TCP: u32 = 2;
-/// TCP_CA_Loss: the retransmission timeout has run out.
+/// TCP_CA_Loss: the retransmission timer has expired.
 const CA_LOSS: u32 = 4;
 
-/// Reads one record. `None`: the programs and this reader do not agree about it.
+/// Reads one record; `None` if the programs and this reader disagree about its layout.
 pub(crate) fn read(bytes: &[u8]) -> Option<Told> {
     let mut from = Bytes::new(bytes);
     let told = match from.u32() {
@@ -175,7 +175,7 @@ fn socket(from: &mut Bytes<'_>) -> Option<Socket> {
         segments_in: counters.segments_in,
         bytes_out: counters.bytes_out.saturating_sub(counters.bytes_again),
         bytes_in: counters.bytes_in,
-        // What only asked whether the window is open, or came twice, was not lost.
+        // Window probes, and segments that the receiver had already, were not lost.
         retransmissions: counters.retransmissions.saturating_sub(sums.needless),
         window_limited: counters.window_limited,
         busy: counters.busy,
@@ -241,7 +241,7 @@ fn options(from: &mut Bytes<'_>) -> Options {
     }
 }
 
-/// Where TCP_NODELAY was asked for in vain. What concerns this very socket goes first.
+/// Reads where TCP_NODELAY was set in vain. What concerns this very socket takes precedence.
 fn astray(from: &mut Bytes<'_>) -> Option<Astray> {
     let (level, length, elsewhere) = (from.u32(), from.u32(), from.u32());
     let _padding = from.u32();
@@ -258,7 +258,7 @@ fn astray(from: &mut Bytes<'_>) -> Option<Astray> {
     }
 }
 
-/// The message that was being written, and the bytes that waited: of no use any more.
+/// Skips the message that was being written, and the held bytes, which are no longer of use.
 fn skip_current(from: &mut Bytes<'_>) {
     let _message: (u64, [u32; 6]) = (from.u64(), from.u32s());
     let _held: (u64, [u32; 4]) = (from.u64(), from.u32s());
@@ -324,13 +324,12 @@ fn queue(from: &mut Bytes<'_>) -> Queue {
     Queue { samples, mean_rtt, longest_rtt, most_bytes }
 }
 
-/// The kernel says ~0 until it has measured.
+/// Converts a round-trip time: the kernel says ~0 until it has measured one.
 fn known(rtt: Duration) -> Duration {
     if rtt == Duration::from_micros(u32::MAX.into()) { Duration::ZERO } else { rtt }
 }
 
-/// `note_time` of `common.h`, backwards: each time counts as the mean of its step, the longest as
-/// what it was.
+/// Inverts `note_time` of `common.h`: each time counts as the mean of its step, the longest exactly.
 fn times(counts: &[u32; TIMES], sums: &[u64; TIMES], longest: Duration) -> Histogram {
     let mut histogram = Histogram::new();
     let last = counts.iter().rposition(|&count| count > 0);
@@ -351,7 +350,7 @@ fn times(counts: &[u32; TIMES], sums: &[u64; TIMES], longest: Duration) -> Histo
     histogram
 }
 
-/// The mean of those in the step where the median is: exact if all are alike.
+/// Returns the mean of the step that contains the median: exact if all values are alike.
 fn typical(counts: &[u32; SIZES], sums: &[u64; SIZES]) -> u32 {
     let total: u64 = counts.iter().map(|&count| u64::from(count)).sum();
     let mut below = 0;
@@ -370,7 +369,7 @@ mod tests {
 
     use super::*;
 
-    /// As long as the compiler made it, and not an octet longer: reader and structure agree.
+    /// The reader consumes exactly the size that the compiler gave the structure.
     #[test]
     fn a_socket_is_read_to_its_last_octet() {
         let object = include_bytes!(concat!(env!("OUT_DIR"), "/doctor.bpf.o"));
@@ -378,7 +377,7 @@ mod tests {
         let tracks = object.maps().find(|map| map.name() == "tracks").unwrap();
         let mut bytes = vec![0; 16 + tracks.value_size() as usize];
         bytes[0] = 4;
-        // `origin`: behind the cookie, the addresses, two of `struct who`, inode and descriptor.
+        // `origin` follows the cookie, the addresses, two of `struct who`, inode and descriptor.
         let origin = 16 + 8 + 40 + 24 + 24 + 8 + 4;
         bytes[origin] = 2;
         let Told::Event { event: Event::Socket(socket), place } = read(&bytes).unwrap() else {

@@ -1,25 +1,25 @@
-//! What the programs tell.
+//! What the programs report.
 
 use uncork_doctor::live::Event;
 
-/// One thing that was told.
+/// One report of the programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Told {
-    /// Something for the doctor.
+    /// An event for the doctor.
     Event {
-        /// What was told.
+        /// The event.
         event: Event,
-        /// Number of the place in the program where it came from, if that was asked for.
+        /// Number of the place in the program that caused it, if that was asked for.
         place: Option<u64>,
     },
     /// A traced process executes a program.
     Program {
-        /// Which process.
+        /// The process.
         pid: u32,
-        /// The program's arguments, each with a NUL behind it; cut after 2048 octets.
+        /// The program's arguments, each NUL-terminated; cut after 2048 octets.
         arguments: Vec<u8>,
     },
-    /// What is at a place.
+    /// The stack at a place.
     Stack(Stack),
 }
 
@@ -29,10 +29,10 @@ impl Told {
     }
 }
 
-/// A thread's registers and its stack when it called the kernel.
+/// A thread's registers and its stack on entry to the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stack {
-    /// Its process.
+    /// The thread's process.
     pub pid: u32,
     /// Number of the place, which events refer to.
     pub place: u64,
@@ -44,12 +44,12 @@ pub struct Stack {
     pub fp: u64,
     /// Link register, where the machine has one.
     pub lr: u64,
-    /// What was on the stack, from `sp` upwards.
+    /// The content of the stack, from `sp` upwards.
     pub copy: Vec<u8>,
 }
 
 impl Stack {
-    /// The word at an address, if it was copied.
+    /// Returns the word at an address, if it was copied.
     #[must_use]
     pub fn word(&self, address: u64) -> Option<u64> {
         let at = usize::try_from(address.checked_sub(self.sp)?).ok()?;

@@ -1,4 +1,4 @@
-//! Loading the programs, attaching them, and listening to what they tell.
+//! Loads the programs, attaches them, and reads what they report.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -21,25 +21,25 @@ use crate::told::Told;
 /// Values of the map `scope`.
 const WHOLE: u32 = 1;
 const CHILDREN_ONLY: u32 = 2;
-/// An iterator's record: its head, and a `struct track`.
+/// Length of the head of an iterator's record, which a `struct track` follows.
 const HEAD_BYTES: usize = 16;
 
-/// Why there is nothing to tell.
+/// Errors that make tracing impossible.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel has no description of its types.
+    /// The kernel has no type information.
     #[error(
         "this kernel does not describe its types (CONFIG_DEBUG_INFO_BTF, /sys/kernel/btf/vmlinux): \
          {0}"
     )]
     NoTypes(libbpf_rs::Error),
-    /// The kernel does not take the programs.
+    /// The kernel refuses the programs.
     #[error("the kernel does not take the tracing programs: {0:#}")]
     Refused(libbpf_rs::Error),
-    /// One of those without which there is nothing to tell.
+    /// A program without which tracing is impossible cannot run.
     #[error("{0}")]
     Absent(Absent),
-    /// Something else.
+    /// Any other error.
     #[error("tracing failed: {0:#}")]
     Other(#[from] libbpf_rs::Error),
     /// The iterator could not be read.
@@ -47,14 +47,14 @@ pub enum Error {
     Read(#[from] std::io::Error),
 }
 
-/// How to trace.
+/// Settings of the tracing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// Take the stack of the write that is held back.
+    /// Whether to capture the stack of a write that is held back.
     pub stacks: bool,
-    /// Bytes that wait for less are counted, not told.
+    /// Bytes that are held for less are counted, not reported.
     pub least_hold: Duration,
-    /// The PID namespace whose numbers processes are named by, by its inode; `None`: the first one.
+    /// The PID namespace of the process numbers, by its inode; `None` for the initial one.
     pub pid_namespace: Option<u32>,
 }
 
@@ -64,17 +64,17 @@ impl Default for Settings {
     }
 }
 
-/// The running programs. They end with it.
+/// The running programs, which end when this is dropped.
 pub struct Tracer {
-    // Dropped in this order: nothing runs any more when the maps go.
+    // Dropped in this order: no program runs any more when the maps go.
     links: Vec<Link>,
     ring: RingBuffer<'static>,
     inbox: Rc<RefCell<Vec<Vec<u8>>>>,
     object: Object,
     absent: Vec<Absent>,
-    /// What tells the sockets that are left does so of all, and not of a network namespace.
+    /// Whether the iterator over the sockets that are left covers all namespaces, not just one.
     tells_all: bool,
-    /// Records that could not be read: the programs and this reader differ.
+    /// Number of records that could not be read: the programs and this reader differ.
     unread: u64,
 }
 
@@ -85,13 +85,13 @@ impl std::fmt::Debug for Tracer {
 }
 
 impl Tracer {
-    /// Loads and attaches. Nothing is traced until a process is named.
+    /// Loads and attaches the programs. Nothing is traced until a process is named.
     ///
     /// # Errors
     ///
     /// [`Error`] says what is missing.
     pub fn start(settings: Settings) -> Result<Self, Error> {
-        // What libbpf has to say is said by our own errors.
+        // libbpf does not print; our own errors say what happened.
         libbpf_rs::set_print(None);
         let kernel = Btf::from_vmlinux().map_err(Error::NoTypes)?;
         let mut chosen = Chosen::of(&kernel);
@@ -114,26 +114,26 @@ impl Tracer {
         Ok(Self { links, ring, inbox, object, absent, tells_all, unread: 0 })
     }
 
-    /// The programs that do not run here.
+    /// Returns the programs that do not run on this kernel.
     #[must_use]
     pub fn absent(&self) -> &[Absent] {
         &self.absent
     }
 
-    /// Traces a process: the sockets that it has, those that it gets, and its children's.
+    /// Traces a process: the sockets that it has, those that it opens, and its children's.
     ///
     /// # Errors
     ///
-    /// The kernel's.
+    /// The kernel's error.
     pub fn trace(&self, pid: u32) -> Result<(), Error> {
         self.name(pid, WHOLE)
     }
 
-    /// Traces the processes that this one will start, and not this one.
+    /// Traces the processes that this one will start, but not this one.
     ///
     /// # Errors
     ///
-    /// The kernel's.
+    /// The kernel's error.
     pub fn trace_children_of(&self, pid: u32) -> Result<(), Error> {
         self.name(pid, CHILDREN_ONLY)
     }
@@ -143,7 +143,7 @@ impl Tracer {
         Ok(scope.update(&pid.to_ne_bytes(), &how.to_ne_bytes(), MapFlags::ANY)?)
     }
 
-    /// The processes that are traced now.
+    /// Returns the processes that are traced now.
     #[must_use]
     pub fn traced(&self) -> Vec<u32> {
         let Ok(scope) = map(&self.object, "scope") else { return Vec::new() };
@@ -155,11 +155,11 @@ impl Tracer {
         keys.filter_map(|key| Some(u32::from_ne_bytes(key.try_into().ok()?))).collect()
     }
 
-    /// Takes up the sockets that the named processes have already.
+    /// Begins to trace the sockets that the named processes have already.
     ///
     /// # Errors
     ///
-    /// The kernel's.
+    /// The kernel's error.
     pub fn find_open(&self) -> Result<(), Error> {
         let name = "descriptors_open";
         if self.absent.iter().any(|absent| absent.hook.program == name) {
@@ -172,27 +172,27 @@ impl Tracer {
         Ok(())
     }
 
-    /// Waits at most so long, and gives what was told meanwhile.
+    /// Waits at most `timeout` for reports, and returns them.
     ///
     /// # Errors
     ///
-    /// The kernel's.
+    /// The kernel's error.
     pub fn poll(&mut self, timeout: Duration) -> Result<Vec<Told>, Error> {
         match self.ring.poll(timeout) {
             Err(error) if error.kind() == libbpf_rs::ErrorKind::Interrupted => {}
             other => other?,
         }
-        // Sockets that end wake nobody.
+        // Records of sockets that end do not wake the reader.
         self.ring.consume()?;
         let told = std::mem::take(&mut *self.inbox.borrow_mut());
         Ok(told.iter().filter_map(|bytes| self.read(bytes)).collect())
     }
 
-    /// Gives what was not told yet, which are the sockets that are left, and detaches.
+    /// Returns what was not reported yet, the sockets that are left included, and detaches.
     ///
     /// # Errors
     ///
-    /// The kernel's.
+    /// The kernel's error.
     pub fn finish(mut self) -> Result<Rest, Error> {
         let tracks = map(&self.object, "tracks")?;
         let track_bytes = tracks.value_size() as usize;
@@ -209,7 +209,7 @@ impl Tracer {
         let records = bytes.chunks_exact(HEAD_BYTES + track_bytes);
         let left: Vec<Told> = records.filter_map(|record| self.read(record)).collect();
         // Detaching takes a while, and what ends meanwhile must not be missed: so it comes last.
-        // What was left just now may be told a second time.
+        // A socket that was left just now may be reported a second time.
         self.links.clear();
         let known: HashSet<u64> = left.iter().filter_map(ended).collect();
         let mut events = self.poll(Duration::ZERO)?;
@@ -225,7 +225,7 @@ impl Tracer {
         told
     }
 
-    /// Events that found no room, and sockets that could not be traced for want of memory.
+    /// Returns the events that found no room, and the sockets that could not be traced for want of memory.
     fn losses(&self) -> (u64, u64) {
         let Some(bss) = self.object.maps().find(|map| is_section(map.name(), ".bss")) else {
             return (0, 0);
@@ -246,7 +246,7 @@ fn read(iterator: &Link) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// The socket of which everything is told.
+/// Returns the socket of a record that ends it.
 fn ended(told: &Told) -> Option<u64> {
     match told {
         Told::Event { event: Event::Socket(socket), .. } => Some(socket.socket),
@@ -254,18 +254,18 @@ fn ended(told: &Told) -> Option<u64> {
     }
 }
 
-/// What is told at the end.
+/// The last reports, at the end of tracing.
 #[derive(Debug)]
 pub struct Rest {
     /// Stalls that had not been fetched, and all sockets.
     pub events: Vec<Told>,
-    /// Events that were lost, because more came than was fetched.
+    /// Number of events that were lost because they came faster than they were fetched.
     pub dropped: u64,
-    /// Sockets that could not be traced, for want of memory in the kernel.
+    /// Number of sockets that could not be traced, for want of memory in the kernel.
     pub refused: u64,
 }
 
-/// libbpf puts the object's name before that of a section.
+/// Whether a map is this section's: libbpf puts the object's name before that of the section.
 pub(crate) fn is_section(map: &OsStr, section: &str) -> bool {
     map.as_encoded_bytes().ends_with(section.as_bytes())
 }

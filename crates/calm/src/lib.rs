@@ -1,10 +1,10 @@
-//! Whether the machine let a test measure time.
+//! Detects whether the machine let a test measure time.
 //!
 //! A virtual processor is taken away for tens of milliseconds now and then, and nothing in the
 //! guest accounts for it: `steal` in /proc/stat stays as it was. What was late then says nothing
-//! of the program under test. So a thread on each processor sleeps a millisecond at a time and
-//! notes how late it wakes; a measurement that fails is taken again if they were late as well,
-//! and fails at once if they were not. No limit is any wider for that, and a fault that shows
+//! about the program under test. So a thread on each processor sleeps a millisecond at a time and
+//! notes how late it wakes; a measurement that fails is repeated if they were late as well,
+//! and fails at once if they were not. No limit becomes wider by that, and a fault that shows
 //! every time fails every time.
 #![forbid(unsafe_code)]
 
@@ -18,24 +18,24 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// A measurement is taken at most so often.
+/// Most times that a measurement is taken.
 const TRIES: usize = 6;
 /// How long a watcher sleeps at a time.
 const NAP: Duration = Duration::from_millis(1);
-/// Who wakes from a nap later than this was not merely behind others that run: the scheduler gives
-/// them 4 ms at most (`sched_base_slice`), and prefers who has slept.
+/// A thread that wakes later than this from a nap was not merely queued after other threads: the
+/// scheduler gives those at most 4 ms (`sched_base_slice`), and prefers a thread that has slept.
 const LATE: Duration = Duration::from_millis(6);
 
-/// Takes a measurement until it succeeds, or has failed while all processors were there.
+/// Takes a measurement until it succeeds, or has failed while no processor was away.
 ///
 /// # Errors
 ///
-/// What `measure` has returned last.
+/// The last error of `measure`.
 pub fn measured<T, E: Display>(
     what: &str,
     mut measure: impl FnMut() -> Result<T, E>,
 ) -> Result<T, E> {
-    // Not by eprintln, which the test runner keeps back while a test succeeds.
+    // Not by eprintln, which the test runner captures while a test succeeds.
     let note = |late: Duration, error: &E| {
         let _ = writeln!(
             std::io::stderr(),
@@ -49,11 +49,11 @@ pub fn measured<T, E: Display>(
     })
 }
 
-/// The same for a test that panics.
+/// Does the same for a test that panics.
 ///
 /// # Panics
 ///
-/// As `test` has panicked last.
+/// With the last panic of `test`.
 pub fn asserted(what: &str, test: impl Fn() + UnwindSafe + std::panic::RefUnwindSafe) {
     let mut payload = None;
     let outcome = measured(what, || {
@@ -81,7 +81,7 @@ fn again_if<T, E>(
     }
 }
 
-/// Watches how late the machine wakes who sleeps, on every processor that this thread may use.
+/// Watches how late sleeping threads wake, on every processor that this thread may use.
 struct Watch {
     ended: Arc<AtomicBool>,
     watchers: Vec<JoinHandle<Duration>>,
@@ -101,7 +101,7 @@ impl Watch {
         Self { ended, watchers }
     }
 
-    /// The longest that any of them overslept.
+    /// Returns the longest time that any of them overslept.
     fn end(self) -> Duration {
         self.ended.store(true, Ordering::Relaxed);
         let late = self.watchers.into_iter().filter_map(|watcher| watcher.join().ok());
@@ -112,7 +112,7 @@ impl Watch {
 fn worst_lateness_on(processor: usize, ended: &AtomicBool) -> Duration {
     let mut only = CpuSet::new();
     only.set(processor);
-    // Where it may not be bound to a processor it watches the one that it gets.
+    // If it may not be bound to a processor, it watches the one that it gets.
     let _ = sched_setaffinity(None, &only);
     let mut worst = Duration::ZERO;
     while !ended.load(Ordering::Relaxed) {
@@ -129,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    /// Fails so often; how often it was tried.
+    /// Runs a measurement that fails this often; returns the number of tries.
     fn tried(failures: usize, late: Duration) -> (Result<(), String>, usize) {
         let mut taken = 0;
         let outcome = again_if(
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_watch_sees_whoever_keeps_a_processor_to_himself() {
-        // Nobody else runs where a real-time thread counts, for a fifth of a second or so.
+        // No ordinary thread runs while a real-time thread counts, for a fifth of a second or so.
         let count = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
         let mut greedy = Command::new("chrt");
         greedy.args(["--fifo", "10", "taskset", "--cpu-list", "0", "sh", "-c", count]);

@@ -1,8 +1,8 @@
-//! Descriptors that threads close.
+//! Threads that close descriptors.
 //!
-//! Whose copy is the last waits in close(2) for as long as whoever has made the file wants: a socket of TCP for its peer
-//! (SO_LINGER), a file of FUSE for the process behind it, a packet socket for grace periods of RCU. So does who closes a Unix
-//! socket, or takes a message from it, with such a descriptor in its queue, that its other end has passed. A guardian and an
+//! Closing the last copy of a descriptor blocks for as long as the file's creator wants: a TCP socket for its peer
+//! (SO_LINGER), a FUSE file for the process that serves it, a packet socket for RCU grace periods. So does closing a Unix
+//! socket, or receiving a message from it, with such a descriptor in its queue, passed by the peer. A guardian and an
 //! instance have others to serve meanwhile.
 #![forbid(unsafe_code)]
 
@@ -15,13 +15,13 @@ use std::time::Duration;
 use rustix::net::RecvFlags;
 use uncork_guardian::channel;
 
-/// How long a thread stays that has nothing to close.
+/// How long an idle thread stays.
 const IDLE: Duration = Duration::from_secs(1);
-/// There are so many times as many threads as one user's descriptors may have.
+/// The limit of threads, as a multiple of the threads for one user's descriptors.
 const USERS: usize = 8;
 
-/// Threads that close, as many as there are closes that take long, up to a limit for each user and one for all: nobody waits for
-/// what another one has passed.
+/// Threads that close descriptors, as many as there are slow closes, up to a limit for each user and one for all: no user waits
+/// for descriptors of another.
 #[derive(Debug, Clone)]
 pub struct Closing {
     threads: Arc<Threads>,
@@ -37,43 +37,43 @@ struct Threads {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By the number of the user; of who has none, they are nobody's.
+    /// By user id; descriptors without a user are under `None`.
     owners: BTreeMap<Option<u32>, Owner>,
     threads: usize,
     idle: usize,
 }
 
-/// A user with something to be closed.
+/// The descriptors of one user that are to be closed.
 #[derive(Debug, Default)]
 struct Owner {
     left: VecDeque<Left>,
-    /// Of how many of his a thread has one.
+    /// Number of them that threads are closing.
     taken: usize,
 }
 
 #[derive(Debug)]
 struct Left {
     descriptor: Arc<OwnedFd>,
-    /// Messages that have come are taken first: the other end would hear of an error instead of what it was told last
+    /// Whether queued messages are received first: otherwise the peer would get an error instead of what it was last told
     /// (`unix_release_sock`).
     is_emptied: bool,
 }
 
 impl Closing {
-    /// None yet, and so many at the most for one user's descriptors.
+    /// Makes a pool without threads yet, with at most `most_of_one` for one user's descriptors.
     #[must_use]
     pub fn by(most_of_one: usize) -> Self {
         let threads = Threads { most_of_one, state: Mutex::default(), comes: Condvar::new() };
         Self { threads: Arc::new(threads), uid: None }
     }
 
-    /// The same threads, for what this user has passed, or can make last.
+    /// Returns the same threads, for descriptors that this user has passed, or whose close it can delay.
     #[must_use]
     pub fn of(&self, uid: Option<u32>) -> Self {
         Self { threads: Arc::clone(&self.threads), uid }
     }
 
-    /// This copy may be the last one.
+    /// Closes a descriptor, which may be the last copy.
     pub fn close(&self, descriptor: OwnedFd) {
         self.take(Left { descriptor: Arc::new(descriptor), is_emptied: false });
     }
@@ -84,7 +84,7 @@ impl Closing {
         let owner = state.owners.entry(self.uid).or_default();
         owner.left.push_back(left);
         if owner.taken >= threads.most_of_one {
-            // One of those comes for it.
+            // One of those threads will take it.
             return;
         }
         if state.idle >= state.open(threads.most_of_one) {
@@ -92,7 +92,7 @@ impl Closing {
             return;
         }
         if state.threads >= threads.most_of_one * USERS {
-            // One that has nothing to do may not have seen that something can be done by now.
+            // An idle thread may not have noticed that there is work by now.
             threads.comes.notify_one();
             return;
         }
@@ -107,13 +107,13 @@ impl Closing {
 }
 
 impl State {
-    /// How many could be closed if there were threads for them.
+    /// Number of descriptors that could be closed if there were threads for them.
     fn open(&self, most_of_one: usize) -> usize {
         let of = |owner: &Owner| owner.left.len().min(most_of_one - owner.taken);
         self.owners.values().map(of).sum()
     }
 
-    /// One of the user who has the fewest threads.
+    /// Takes one of the user with the fewest busy threads.
     fn take(&mut self, most_of_one: usize) -> Option<(Option<u32>, Left)> {
         let waits = |owner: &Owner| !owner.left.is_empty() && owner.taken < most_of_one;
         let waiting = self.owners.iter_mut().filter(|(_, owner)| waits(owner));
@@ -123,7 +123,7 @@ impl State {
         Some((*uid, left))
     }
 
-    /// One of his is closed.
+    /// Notes that one of this user's descriptors is closed.
     fn give_back(&mut self, uid: Option<u32>) {
         let Some(owner) = self.owners.get_mut(&uid) else { return };
         owner.taken -= 1;
@@ -141,7 +141,7 @@ impl Threads {
         }
     }
 
-    /// The next that is to be closed, if there is one in time. If not, this thread is none of these any more.
+    /// Returns the next descriptor to close, if one comes in time. Otherwise this thread is no longer counted.
     fn next(&self) -> Option<(Option<u32>, Left)> {
         let mut state = self.lock();
         if state.open(self.most_of_one) == 0 {
@@ -158,7 +158,7 @@ impl Threads {
         next
     }
 
-    /// There is no other thread: all are closed here, unless one is there that will do it.
+    /// A thread cannot be started: if there is no other one, everything is closed here.
     fn do_without(&self) {
         let mut state = self.lock();
         state.threads -= 1;
@@ -177,7 +177,7 @@ impl Threads {
 }
 
 impl Left {
-    /// Closes what its owner is letting go of.
+    /// Closes the descriptor, once its owner has dropped its copy.
     fn close(self) {
         let Self { mut descriptor, is_emptied } = self;
         let takes = || channel::receive_all(descriptor.as_fd(), RecvFlags::DONTWAIT);
@@ -189,7 +189,7 @@ impl Left {
     }
 }
 
-/// A descriptor that such threads close.
+/// A descriptor that such a thread closes when this is dropped.
 #[derive(Debug)]
 pub struct ClosedApart {
     descriptor: Arc<OwnedFd>,
@@ -198,19 +198,19 @@ pub struct ClosedApart {
 }
 
 impl ClosedApart {
-    /// By these, when it is dropped.
+    /// Has these threads close it when it is dropped.
     #[must_use]
     pub fn new(descriptor: OwnedFd, closing: &Closing) -> Self {
         Self::with(Arc::new(descriptor), closing)
     }
 
-    /// One that others have as well, who let go of it before this is dropped, or soon.
+    /// Does the same for a descriptor that others share, and let go of before this is dropped, or soon after.
     #[must_use]
     pub fn with(descriptor: Arc<OwnedFd>, closing: &Closing) -> Self {
         Self { descriptor, is_emptied: false, closing: closing.clone() }
     }
 
-    /// A socket of messages, whose queue they empty first.
+    /// Does the same for a message socket, whose queue is emptied first.
     #[must_use]
     pub fn emptied(socket: OwnedFd, closing: &Closing) -> Self {
         let mut apart = Self::new(socket, closing);
@@ -221,7 +221,7 @@ impl ClosedApart {
 
 impl Drop for ClosedApart {
     fn drop(&mut self) {
-        // This copy goes behind this, and is not the last one: the thread waits until its own is.
+        // This copy is dropped after this call, and is not the last one: the thread waits until its own is.
         let Self { descriptor, is_emptied, closing } = self;
         closing.take(Left { descriptor: Arc::clone(descriptor), is_emptied: *is_emptied });
     }
@@ -245,7 +245,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(20);
 
-    /// A connection whose close waits, until what it has sent is read at its other end.
+    /// A connection whose close blocks until the data that it has sent are read at the other end.
     fn lingering() -> (OwnedFd, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

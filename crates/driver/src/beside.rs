@@ -1,9 +1,9 @@
-//! A packet socket, and beside it sockets of AF_XDP on some of the device's queues.
+//! A packet socket, and beside it AF_XDP sockets on some of the device's queues.
 //!
-//! Where several engines share a device, what an XDP program can hand over depends on the queue that a frame has come
-//! by, and whose it is does not (uncork-bpf, `RedirectByQueue`). So each engine has a packet socket that brings all that
-//! is its, and what comes by a queue of its own comes a shorter way. All leaves by the packet socket, in trains and in
-//! order.
+//! Where several engines share a device, what an XDP program can redirect depends on the queue by which a frame has
+//! come, but its owner does not (uncork-bpf, `RedirectByQueue`). So each engine has a packet socket that receives all of
+//! its frames, and those that come by a queue of its own take a shorter path. Everything is sent by the packet socket,
+//! in trains and in order.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd};
@@ -16,7 +16,7 @@ use uncork_packet::{Capabilities, Completion, Received, Transmit};
 
 use crate::{Driver, Kick, Offer, OpenError, Redirected, af_packet, af_xdp};
 
-/// Over what wakes for frames and completions, and for frames only. Queues come into both.
+/// Epoll sets over frames and completions, and over frames only. Queues are added to both.
 #[derive(Debug)]
 struct Wakes {
     any: Epoll,
@@ -35,7 +35,7 @@ impl Wakes {
     }
 }
 
-/// By which queues come to a [`Beside`], from whichever thread.
+/// The sender by which any thread adds queues to a [`Beside`].
 #[derive(Debug)]
 pub struct Door {
     queues: Sender<af_xdp::Port>,
@@ -43,11 +43,11 @@ pub struct Door {
 }
 
 impl Door {
-    /// A queue of the device. Whoever sleeps on the driver is woken by it from now on.
+    /// Adds a queue of the device. From now on it wakes threads that sleep on the driver.
     ///
     /// # Errors
     ///
-    /// If it cannot wake anybody, or the driver is gone: then nothing may be handed over to it.
+    /// If it cannot wake anybody, or the driver is gone: then no frames may be redirected to the queue.
     pub fn bring(&self, queue: af_xdp::Port) -> io::Result<()> {
         self.wakes.any.add(queue.socket(), readable())?;
         self.wakes.frames.add(queue.socket(), readable())?;
@@ -55,7 +55,7 @@ impl Door {
     }
 }
 
-/// A device by a packet socket, with queues that may come at any time.
+/// A device by a packet socket, with queues that may be added at any time.
 #[derive(Debug)]
 pub struct Beside {
     packets: af_packet::Port,
@@ -64,12 +64,12 @@ pub struct Beside {
     /// Whose turn it is: the packet socket's, or one of the queues'.
     next: usize,
     wakes: Arc<Wakes>,
-    /// Frames that came by queues.
+    /// Frames that came by the queues.
     redirected: u64,
 }
 
 impl Beside {
-    /// Uses a packet socket, and the queues of its device that come by the door.
+    /// Uses a packet socket, and the queues of its device that come through the door.
     ///
     /// # Errors
     ///
@@ -84,7 +84,7 @@ impl Beside {
         Ok((Self { packets, queues, come, next: 0, wakes, redirected: 0 }, door))
     }
 
-    /// From that one, of which the first is the packet socket.
+    /// Receives from one source, the first of which is the packet socket.
     fn receive_from(
         &mut self,
         source: usize,
@@ -104,7 +104,7 @@ fn readable() -> EpollEvent {
 
 impl Driver for Beside {
     fn capabilities(&self) -> Capabilities {
-        // The memory of a queue's frames was made for the MTU that the device had: what is longer would be lost there.
+        // The memory of a queue's frames was laid out for the MTU at the time: a longer frame would be lost there.
         let capabilities = self.packets.capabilities();
         let mtus = self.queues.iter().map(|queue| queue.capabilities().mtu);
         Capabilities { mtu: mtus.fold(capabilities.mtu, u16::min), ..capabilities }
@@ -159,7 +159,7 @@ impl Driver for Beside {
     }
 
     fn wakes(&self) -> Option<BorrowedFd<'_>> {
-        // It makes ready what it wakes by.
+        // The port arms what it wakes by.
         self.packets.wakes();
         Some(self.wakes.any.0.as_fd())
     }
@@ -168,7 +168,7 @@ impl Driver for Beside {
         let socket = self.packets.socket().as_raw_fd();
         match self.packets.wakes_for_frames() {
             Some(fd) if fd.as_raw_fd() == socket => Some(self.wakes.frames.0.as_fd()),
-            // It needs more than its frames.
+            // The port needs to be woken by more than frames.
             _ => Some(self.wakes.any.0.as_fd()),
         }
     }

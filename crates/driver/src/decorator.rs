@@ -1,7 +1,7 @@
-//! What a decorator has nothing to say to.
+//! The part of [`Driver`](crate::Driver) that decorators only forward.
 
-/// The methods of [`Driver`](crate::Driver) that go to `self.inner` as they are, in an implementation of it. Here once, those
-/// included that need not be there: one that is forgotten would hide what the driver below knows.
+/// Forwards methods of [`Driver`](crate::Driver) to `self.inner`, within an implementation of that trait. It includes those
+/// with a default: if a decorator forgot one, it would hide what the driver below knows.
 macro_rules! as_inner {
     () => {
         fn has_frames(&mut self) -> bool {

@@ -1,10 +1,10 @@
-//! A worse network than there is: loss, delay, a rate, reordering, duplicates, turned bits, the same
-//! each time (`uncork-path`).
+//! Emulates a worse network: loss, delay, a limited rate, reordering, duplicates, flipped bits, the
+//! same each time (`uncork-path`).
 //!
-//! It is a wire: what is sent must be complete, so a disturbed driver takes neither trains nor
-//! unfinished checksums. Those that come in trains are disturbed as trains; a device that is opened
-//! without offloads sends none. A frame has left when its last bit has passed the bottleneck; the delay
-//! behind that is not the device's.
+//! It acts as a wire: frames must be complete, so a disturbed driver takes neither trains nor
+//! unfinished checksums. Trains that are received are disturbed as trains; a device that is opened
+//! without offloads delivers none. A frame has left when its last bit has passed the bottleneck; the
+//! delay after that is not the device's.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -24,12 +24,12 @@ use uncork_wire::link::LinkType;
 use crate::clock::Clock;
 use crate::{Driver, Offer, Redirected};
 
-/// Frames that may wait for the rate before the device says that it is full, as a device's ring has
-/// it.
+/// Number of frames that may wait for the rate before the device reports that it is full, as with a
+/// device's ring.
 const SLOTS: usize = 256;
-/// Room for what stands in front of IP.
+/// Room for the header before IP.
 const LINK_BYTES: usize = 14;
-/// What is kept before a frame that came: trust, and the length of segments.
+/// Octets that are kept before a received frame: its trust, and the length of segments.
 const NOTE_BYTES: usize = 3;
 
 /// A driver with a disturbed path in each direction.
@@ -39,9 +39,9 @@ pub struct Disturb<D> {
     capabilities: Capabilities,
     incoming: Queue,
     outgoing: Queue,
-    /// A frame that has arrived at the inner driver, which was full.
+    /// A frame that has passed the path to the inner driver, which was full.
     held: Option<Vec<u8>>,
-    /// What has been sent and not been told to have left, in that order.
+    /// Frames that were sent and whose completion was not reported, in that order.
     leaving: VecDeque<(Instant, Option<Owner>, u32)>,
     slot: Box<[u8]>,
     wakeup: Option<Wakeup>,
@@ -53,12 +53,12 @@ impl<D: fmt::Debug> fmt::Debug for Disturb<D> {
     }
 }
 
-/// The inner driver's descriptor, and a timer for what is under way.
+/// The inner driver's descriptor, and a timer for frames in flight.
 #[derive(Debug)]
 struct Wakeup {
     set: Epoll,
     timer: TimerFd,
-    /// What the timer is set to.
+    /// The time that the timer is set to.
     armed: Option<Instant>,
 }
 
@@ -91,11 +91,11 @@ impl Wakeup {
 }
 
 impl<D: Driver> Disturb<D> {
-    /// Puts `incoming` and `outgoing` between the stack and `inner`, in the time that `clock` tells.
+    /// Puts the paths `incoming` and `outgoing` between the stack and `inner`, in the time of `clock`.
     ///
     /// # Errors
     ///
-    /// If no timer can be had.
+    /// If no timer can be created.
     pub fn new(inner: D, incoming: Path, outgoing: Path, clock: Clock) -> io::Result<Self> {
         let below = inner.capabilities();
         let link = match below.medium {
@@ -121,13 +121,13 @@ impl<D: Driver> Disturb<D> {
         })
     }
 
-    /// What has happened to frames that came, and to frames that were sent.
+    /// Returns the counters of received frames and of sent frames.
     #[must_use]
     pub fn counts(&self) -> [Counts; 2] {
         [self.incoming.counts(), self.outgoing.counts()]
     }
 
-    /// When something arrives or has left next: for whoever has no descriptor to sleep on.
+    /// Returns when the next frame arrives or has left: for callers that have no descriptor to sleep on.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
         let leaves = self.leaving.front().map(|(when, ..)| *when);
@@ -135,12 +135,12 @@ impl<D: Driver> Disturb<D> {
         arrivals.into_iter().flatten().min()
     }
 
-    /// The driver under it.
+    /// The driver below.
     pub fn inner_mut(&mut self) -> &mut D {
         &mut self.inner
     }
 
-    /// Hands over what has arrived at the inner driver.
+    /// Passes frames that have arrived to the inner driver.
     fn hand_over(&mut self, now: Instant) -> io::Result<()> {
         let mut any = false;
         loop {
@@ -182,13 +182,13 @@ fn note(frame: &Received<'_>) -> Vec<u8> {
     kept
 }
 
-/// What was kept, as it arrives.
+/// Restores a received frame from its kept form.
 fn noted(arrived: &Arrived) -> Option<Received<'_>> {
     let ([good, low, high], bytes) = arrived.frame.split_first_chunk::<NOTE_BYTES>()?;
     let segment_bytes = u16::from_ne_bytes([*low, *high]);
     Some(Received {
         bytes,
-        // Whoever found it good did so before a bit was turned.
+        // It was found good before a bit was flipped.
         trust: if *good == 1 && !arrived.corrupted { Trust::Good } else { Trust::Unknown },
         segment_bytes: (segment_bytes > 0).then_some(segment_bytes),
     })
@@ -222,7 +222,7 @@ impl<D: Driver> Driver for Disturb<D> {
     }
 
     fn has_frames(&mut self) -> bool {
-        // What is under way is handed on by whoever looks, in either direction.
+        // Frames in flight are passed on by any call that looks, in either direction.
         let due = self.next_due();
         self.held.is_some()
             || due.is_some_and(|due| due <= (self.clock)())
@@ -234,7 +234,7 @@ impl<D: Driver> Driver for Disturb<D> {
     }
 
     fn complete(&mut self, each: &mut dyn FnMut(Completion)) -> io::Result<()> {
-        // Those of the inner driver are of frames that have left here long ago.
+        // The inner driver's completions are for frames that have left here long ago.
         self.inner.complete(&mut |_| ())?;
         let now = (self.clock)();
         self.hand_over(now)?;
@@ -258,7 +258,7 @@ impl<D: Driver> Driver for Disturb<D> {
         let frame = self.slot.get(..bytes).ok_or(io::ErrorKind::InvalidInput)?.to_vec();
         let now = (self.clock)();
         let leaves = self.outgoing.push(now, frame, 0);
-        // What is lost waits for those before it, too: they are told in order.
+        // A lost frame waits for those before it, too: completions are reported in order.
         let leaves = self.leaving.back().map_or(leaves, |(before, ..)| leaves.max(*before));
         self.leaving.push_back((leaves, transmit.owner, transmit.frame_bytes));
         Ok(Offer::Taken)

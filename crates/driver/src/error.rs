@@ -1,10 +1,10 @@
-//! Why a port could not be opened.
+//! Errors of opening a port.
 
 use std::io;
 
 use crate::af_xdp::Locked;
 
-/// Why a port could not be opened. Each says what to do.
+/// Why a port could not be opened. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// A privilege is missing.
@@ -12,21 +12,21 @@ pub enum OpenError {
     Privilege {
         /// What was attempted.
         doing: &'static str,
-        /// Its name in capabilities(7).
+        /// The capability's name in capabilities(7).
         capability: &'static str,
     },
     /// There is no such device in this network namespace.
     #[error("there is no network device {0} in this network namespace (ip link lists them)")]
     NoDevice(String),
-    /// It is there, and down.
+    /// The device is down.
     #[error("the network device {0} is down: ip link set {0} up")]
     Down(String),
-    /// The kernel takes no such name.
+    /// The kernel does not accept such a name.
     #[error(
         "{0:?} is no name of a network device: it has 1 to 15 octets, and no blank, colon or slash"
     )]
     Name(String),
-    /// It is there, and something else.
+    /// A device of this name exists, and is of another kind.
     #[error(
         "{device} is there, and is no {wanted} device of one queue: use a packet socket (--driver packet) or AF_XDP \
          (--driver xdp) on it, or give another name to a {wanted} that is made"
@@ -34,24 +34,24 @@ pub enum OpenError {
     Other {
         /// The device.
         device: String,
-        /// What it would have to be.
+        /// The kind that it would have to be.
         wanted: &'static str,
     },
     /// Something else holds the device.
     #[error("the device {0} is held by another program: end that, or name another device")]
     Busy(String),
-    /// The device carries what the stack does not speak.
+    /// The device's link type is not one that the stack speaks.
     #[error("{device} is of a kind ({kind}, ARPHRD) that carries neither Ethernet nor bare IP")]
     Medium {
         /// The device.
         device: String,
-        /// Its kind, a number of linux/if_arp.h.
+        /// Its link type (ARPHRD_*, linux/if_arp.h).
         kind: u16,
     },
-    /// The kernel lacks something.
+    /// The kernel lacks a feature.
     #[error("this kernel has no {feature}: it needs Linux {since}, built with {option}")]
     Feature {
-        /// What is missing.
+        /// The missing feature.
         feature: &'static str,
         /// The first kernel that has it.
         since: &'static str,
@@ -63,12 +63,12 @@ pub enum OpenError {
     NoQueue {
         /// The device.
         device: String,
-        /// The one that was asked for.
+        /// Number of the queue that was asked for.
         queue: u32,
-        /// How many there are.
+        /// How many queues there are.
         queues: u32,
     },
-    /// Checksums of what comes cannot be told to be right.
+    /// Received frames whose checksums are not filled in cannot be told from others.
     #[error(
         "the driver of {device} ({driver}) hands on frames whose checksums are not filled in, and does \
          not tell AF_XDP which: use a packet socket"
@@ -93,7 +93,7 @@ pub enum OpenError {
          control group have more (systemctl set-property UNIT MemoryMax=BYTES)"
     )]
     Memory {
-        /// Of all rings of the port, in octets.
+        /// Length of all rings of the port, in octets.
         bytes: usize,
     },
     /// DPDK has refused the device.
@@ -101,18 +101,18 @@ pub enum OpenError {
     Refused {
         /// The device, as DPDK names it.
         device: String,
-        /// What DPDK says, or what is missing.
+        /// DPDK's message, or what is missing.
         said: String,
     },
-    /// What was asked for cannot be.
+    /// The settings are impossible.
     #[error("{0}")]
     Settings(&'static str),
-    /// Anything else.
+    /// Any other error of the system.
     #[error("cannot {doing}: {error}")]
     System {
         /// What was attempted.
         doing: &'static str,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
 }
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn too_little_locked_memory_is_said_with_the_limit_that_is_enough() {
-        // 2,112 chunks of 2 KiB, and what a login has on many machines: of which others may have used all.
+        // 2,112 chunks of 2 KiB, and a login's limit on many machines, all of which other processes may have used.
         let locked = Locked { device: "eth0".to_owned(), bytes: 2112 << 11, limit_bytes: 64 << 10 };
         assert_eq!(
             OpenError::Locked(locked).to_string(),
@@ -137,7 +137,7 @@ mod tests {
              -l 4288 in the shell that starts it (where that is refused: sudo prlimit --pid $$ --memlock=4390912), or \
              give the program CAP_IPC_LOCK"
         );
-        // A limit is any number of octets, and ulimit knows KiB.
+        // A limit may be any number of octets, but ulimit counts in KiB.
         let odd = Locked { device: "eth0".to_owned(), bytes: 4096, limit_bytes: 1025 };
         assert_eq!(odd.enough_bytes(), 6 << 10);
         let all = Locked { device: "eth0".to_owned(), bytes: 4096, limit_bytes: u64::MAX };

@@ -1,4 +1,4 @@
-//! Asking and telling the kernel about a network device by name (netdevice(7), linux/if_tun.h,
+//! ioctl(2) requests about a network device by name (netdevice(7), linux/if_tun.h,
 //! linux/ethtool.h).
 //!
 //! One of the files of this crate with `unsafe`: no library that is used here has these calls of
@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd};
 /// Octets of an Ethernet address.
 pub(crate) const MAC_BYTES: usize = 6;
 
-/// What a TUN or TAP device may leave to the program that holds its other end.
+/// Offloads that the kernel's side of a TUN or TAP device may leave to the program that holds the other end.
 pub(crate) const OFFLOADS: libc::c_uint =
     libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
 
@@ -22,7 +22,7 @@ struct Request(libc::ifreq);
 
 impl Request {
     fn about(device: &str) -> io::Result<Self> {
-        // SAFETY: an ifreq is plain data; all zeros is a valid one.
+        // SAFETY: an ifreq is plain data, for which all zeros are valid.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
         if device.is_empty() || device.len() >= request.ifr_name.len() {
             return Err(io::Error::from_raw_os_error(libc::ENODEV));
@@ -33,22 +33,22 @@ impl Request {
         Ok(Self(request))
     }
 
-    /// The device's name as the kernel has filled it in.
+    /// Returns the device's name as the kernel has filled it in.
     fn device(&self) -> String {
         let name = self.0.ifr_name.iter().take_while(|octet| **octet != 0);
         name.map(|octet| char::from(*octet as u8)).collect()
     }
 
-    /// `number` must be a request that takes an ifreq.
+    /// Makes the request `number`, which must be one that takes an ifreq.
     fn make(&mut self, fd: impl AsFd, number: u64) -> io::Result<()> {
-        // SAFETY: all numbers that this file uses read and write an ifreq, which outlives the call, and
-        // nothing else but what `ethtool` lets it refer to.
+        // SAFETY: all request numbers in this file read and write an ifreq, which outlives the call, and
+        // nothing else except what `ethtool` makes it point to.
         let done = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), number as _, &raw mut self.0) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 }
 
-/// Number of the device.
+/// Returns the index of the device.
 pub(crate) fn index(fd: impl AsFd, device: &str) -> io::Result<i32> {
     let mut request = Request::about(device)?;
     request.make(fd, libc::SIOCGIFINDEX)?;
@@ -56,7 +56,7 @@ pub(crate) fn index(fd: impl AsFd, device: &str) -> io::Result<i32> {
     Ok(unsafe { request.0.ifr_ifru.ifru_ifindex })
 }
 
-/// Name of the device with this number.
+/// Returns the name of the device with this index.
 pub(crate) fn name(fd: impl AsFd, index: i32) -> io::Result<String> {
     let mut request = Request::about("?")?;
     request.0.ifr_ifru.ifru_ifindex = index;
@@ -64,7 +64,7 @@ pub(crate) fn name(fd: impl AsFd, index: i32) -> io::Result<String> {
     Ok(request.device())
 }
 
-/// Largest packet of the device, in octets.
+/// Returns the MTU of the device, in octets.
 pub(crate) fn mtu(fd: impl AsFd, device: &str) -> io::Result<u32> {
     let mut request = Request::about(device)?;
     request.make(fd, libc::SIOCGIFMTU)?;
@@ -72,20 +72,20 @@ pub(crate) fn mtu(fd: impl AsFd, device: &str) -> io::Result<u32> {
     Ok(u32::try_from(unsafe { request.0.ifr_ifru.ifru_mtu }).unwrap_or(0))
 }
 
-/// Largest packet of the device with this number, whatever it is called by now, in octets.
+/// Returns the MTU of the device with this index, whatever its current name, in octets.
 pub(crate) fn mtu_by_index(fd: impl AsFd, index: i32) -> io::Result<u32> {
     let device = name(fd.as_fd(), index)?;
     mtu(fd, &device)
 }
 
-/// Sets the largest packet of the device, in octets.
+/// Sets the MTU of the device, in octets.
 pub(crate) fn set_mtu(fd: impl AsFd, device: &str, mtu: u32) -> io::Result<()> {
     let mut request = Request::about(device)?;
     request.0.ifr_ifru.ifru_mtu = mtu.cast_signed();
     request.make(fd, libc::SIOCSIFMTU)
 }
 
-/// Kind of the device (ARPHRD_*, linux/if_arp.h) and its address.
+/// Returns the link type of the device (ARPHRD_*, linux/if_arp.h) and its address.
 pub(crate) fn address(fd: impl AsFd, device: &str) -> io::Result<(u16, [u8; MAC_BYTES])> {
     let mut request = Request::about(device)?;
     request.make(fd, libc::SIOCGIFHWADDR)?;
@@ -98,7 +98,7 @@ pub(crate) fn address(fd: impl AsFd, device: &str) -> io::Result<(u16, [u8; MAC_
     Ok((address.sa_family, mac))
 }
 
-/// Flags of the device (IFF_*).
+/// Returns the flags of the device (IFF_*).
 pub(crate) fn flags(fd: impl AsFd, device: &str) -> io::Result<i32> {
     let mut request = Request::about(device)?;
     request.make(fd, libc::SIOCGIFFLAGS)?;
@@ -108,7 +108,7 @@ pub(crate) fn flags(fd: impl AsFd, device: &str) -> io::Result<i32> {
 
 /// linux/sockios.h.
 const SIOCETHTOOL: u64 = 0x8946;
-/// linux/ethtool.h: which driver a device has, and how many queues.
+/// linux/ethtool.h: the driver of a device, and its number of queues.
 const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 #[cfg(feature = "dpdk")]
@@ -119,7 +119,7 @@ const ETHTOOL_GGRO: u32 = 0x2b;
 struct DriverInfo {
     command: u32,
     driver: [u8; 32],
-    /// Versions, places, numbers of statistics.
+    /// Versions, bus addresses, numbers of statistics.
     rest: [u32; 40],
 }
 
@@ -158,14 +158,14 @@ unsafe impl Command for Channels {}
 #[cfg(feature = "dpdk")]
 unsafe impl Command for Value {}
 
-/// SIOCETHTOOL: `command` is filled in.
+/// Makes an ethtool request (SIOCETHTOOL), which fills in `command`.
 fn ethtool<T: Command>(fd: impl AsFd, device: &str, command: &mut T) -> io::Result<()> {
     let mut request = Request::about(device)?;
     request.0.ifr_ifru.ifru_data = (&raw mut *command).cast();
     request.make(fd, SIOCETHTOOL)
 }
 
-/// Name of the device's driver ("veth", "virtio_net").
+/// Returns the name of the device's driver ("veth", "virtio_net").
 pub(crate) fn driver(fd: impl AsFd, device: &str) -> io::Result<String> {
     let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 40] };
     ethtool(fd, device, &mut info)?;
@@ -173,14 +173,14 @@ pub(crate) fn driver(fd: impl AsFd, device: &str) -> io::Result<String> {
     Ok(name.map(|octet| char::from(*octet)).collect())
 }
 
-/// How many queues receive, each of which a socket of its own may be bound to.
+/// Returns the number of receive queues, to each of which a socket may be bound.
 pub(crate) fn queues(fd: impl AsFd, device: &str) -> io::Result<u32> {
     let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
     ethtool(fd, device, &mut channels)?;
     Ok(channels.receive + channels.combined)
 }
 
-/// Whether frames that come are joined to longer ones (GRO).
+/// Whether the device joins received frames to longer ones (GRO).
 #[cfg(feature = "dpdk")]
 pub(crate) fn joins_frames(fd: impl AsFd, device: &str) -> io::Result<bool> {
     let mut asked = Value { command: ETHTOOL_GGRO, value: 0 };
@@ -188,8 +188,8 @@ pub(crate) fn joins_frames(fd: impl AsFd, device: &str) -> io::Result<bool> {
     Ok(asked.value != 0)
 }
 
-/// Makes `tun`, an open `/dev/net/tun`, the other end of a device, which is made if there is none of
-/// this name. Gives its name, in which the kernel has replaced a `%d`.
+/// Makes `tun`, an open `/dev/net/tun`, the program's end of a device, which is created if there is none
+/// of this name. Returns its name, in which the kernel has replaced a `%d`.
 pub(crate) fn attach(tun: impl AsFd, device: &str, flags: libc::c_short) -> io::Result<String> {
     let mut request = Request::about(device)?;
     request.0.ifr_ifru.ifru_flags = flags;
@@ -197,7 +197,7 @@ pub(crate) fn attach(tun: impl AsFd, device: &str, flags: libc::c_short) -> io::
     Ok(request.device())
 }
 
-/// Says what the device may leave to whoever holds `tun` ([`OFFLOADS`], or nothing).
+/// Sets the offloads that the device may leave to the holder of `tun` ([`OFFLOADS`], or none).
 pub(crate) fn set_offloads(tun: impl AsFd, offloads: libc::c_uint) -> io::Result<()> {
     // SAFETY: TUNSETOFFLOAD takes its argument by value.
     let done = unsafe {

@@ -1,10 +1,10 @@
-//! Where frames go to and come from.
+//! Ports: where frames are received from and sent to.
 //!
 //! A [`Driver`] owns the memory of its frames and lends it, one call at a time (see
-//! [`uncork_packet`]). Nothing in here knows what is in a frame.
+//! [`uncork_packet`]). Only [`Trace`] and DPDK's offloads look into a frame.
 //!
-//! What drives a real device needs `unsafe` for what no library offers: rings of memory shared with
-//! the kernel, options of the sockets, requests about devices. A file each, and no others.
+//! Real devices need `unsafe` for what no library offers: rings of memory shared with
+//! the kernel, socket options, requests about devices, the shim over DPDK; each in a file of its own.
 #![deny(unsafe_code)]
 
 use std::io;
@@ -39,23 +39,23 @@ pub use error::OpenError;
 pub use record::Record;
 pub use trace::Trace;
 
-/// What became of an offer to send.
+/// Outcome of an offer to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offer {
     /// The slot was filled and will be sent.
     Taken,
     /// There was a slot, and nothing to send.
     Declined,
-    /// Every slot is in the device's hands: offer again when completions have come.
+    /// The device holds every slot: offer again after completions.
     Full,
 }
 
-/// What came by queues that are a program's own, where others share the device ([`Beside`]).
+/// Reception by queues that are a program's own, where others share the device ([`Beside`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redirected {
     /// Numbers of the queues.
     pub queues: Vec<u32>,
-    /// Frames that came by them so far.
+    /// Number of frames received by them so far.
     pub frames: u64,
 }
 
@@ -65,47 +65,47 @@ pub struct Redirected {
 /// and then, if there was nothing to do, sleeping until [`Driver::wakes`] is readable, a timer is
 /// due, or [`Driver::rest_at_most`] is over.
 pub trait Driver {
-    /// What the device can do. Its MTU, and with it its longest train, may change while it is in use, which is
+    /// Returns what the device can do. Its MTU, and with it its longest train, may change while it is in use, which is
     /// noticed in [`Driver::flush`]; nothing else does.
     fn capabilities(&self) -> Capabilities;
 
-    /// Hands at most `budget` frames that have come to `each`, oldest first, and gives how many they
-    /// were.
+    /// Passes at most `budget` received frames to `each`, oldest first, and returns their
+    /// number.
     ///
     /// # Errors
     ///
     /// If the device is gone.
     fn receive(&mut self, budget: usize, each: &mut dyn FnMut(Received<'_>)) -> io::Result<usize>;
 
-    /// Whether [`Driver::receive`] may find any, as far as that can be said without a system call: for who looks
-    /// again and again.
+    /// Whether [`Driver::receive`] may find frames, as far as that can be told without a system call: for threads that
+    /// poll.
     fn has_frames(&mut self) -> bool {
         true
     }
 
-    /// Whether its room for frames that come fills up, so that what finds none would be lost unless some are received
-    /// soon. It takes no system call, and hardly any time: for who has much else to do.
+    /// Whether the receive buffers are filling up, so that frames would be lost unless some are received
+    /// soon. It takes no system call, and hardly any time: for threads that have much else to do.
     fn is_filling(&mut self) -> bool {
         false
     }
 
-    /// Tells `each` what has left the device since it was asked last.
+    /// Reports to `each` the frames that have left the device since the last call.
     ///
     /// # Errors
     ///
     /// If the device is gone.
     fn complete(&mut self, each: &mut dyn FnMut(Completion)) -> io::Result<()>;
 
-    /// Lends the next empty slot to `fill`, which writes a frame into it or says that there is none.
-    /// The slot is the octets of the frame alone: headers that a device wants in front of it
-    /// (struct virtio_net_hdr) are the driver's to write, from what the [`Transmit`] says.
+    /// Lends the next empty slot to `fill`, which writes a frame into it or returns `None` if it has none.
+    /// The slot holds the frame alone: a header that a device wants before it
+    /// (struct virtio_net_hdr) is written by the driver, from what the [`Transmit`] says.
     ///
     /// # Errors
     ///
     /// If the device is gone.
     fn offer(&mut self, fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>) -> io::Result<Offer>;
 
-    /// Makes the device look at what was filled: one system call for many frames, where it takes
+    /// Makes the device send the filled slots: one system call for many frames, where it takes
     /// one at all.
     ///
     /// # Errors
@@ -113,8 +113,8 @@ pub trait Driver {
     /// If the device is gone.
     fn flush(&mut self) -> io::Result<()>;
 
-    /// The same, but the system call may be left to the caller, who makes it when others may have the driver: what was
-    /// filled leaves then, or in a [`Driver::flush`] that comes before.
+    /// Does the same as [`Driver::flush`], but may leave the system call to the caller, to be made once the driver's
+    /// lock is released: the frames leave then, or in a [`Driver::flush`] before that.
     ///
     /// # Errors
     ///
@@ -123,36 +123,36 @@ pub trait Driver {
         self.flush().map(|()| None)
     }
 
-    /// Waits until no call that was put off is about to be made, for a moment at the most: whoever makes one has the
-    /// driver's descriptor. Nobody may put one off meanwhile.
+    /// Waits, for a moment at most, until no call that was put off is about to be made: the thread that makes one uses
+    /// the driver's descriptor. No call may be put off meanwhile.
     fn settle(&self) {}
 
-    /// What becomes readable when frames or completions are there to be fetched; nothing for a
-    /// driver that has to be asked.
+    /// Returns the descriptor that becomes readable when frames or completions can be fetched; `None` for a
+    /// driver that has to be polled.
     fn wakes(&self) -> Option<BorrowedFd<'_>>;
 
-    /// The same for who waits for frames only. Completions do not wake him, where that can be told
-    /// apart; they are there when he looks.
+    /// Returns the descriptor for a thread that waits for frames only. Completions do not wake it, where they can be
+    /// told apart; it finds them when it looks.
     fn wakes_for_frames(&self) -> Option<BorrowedFd<'_>> {
         self.wakes()
     }
 
-    /// How long whoever sleeps may leave it alone; nothing for a driver that wakes him, or need not be asked.
+    /// Returns how long a sleeper may leave the driver unpolled; `None` for a driver that wakes it, or needs no polling.
     fn rest_at_most(&self) -> Option<Duration> {
         None
     }
 
-    /// Every descriptor that it has, which a program that it lives in knows nothing of and shall not close.
+    /// Returns all descriptors of the driver, which the program that it runs in does not know and must not close.
     fn descriptors(&self) -> Vec<RawFd> {
         self.wakes().iter().map(BorrowedFd::as_raw_fd).collect()
     }
 
-    /// Frames that came so far and found no room; nothing for a driver that does not know.
+    /// Returns the number of received frames that found no room so far; `None` for a driver that does not know.
     fn lost(&mut self) -> Option<u64> {
         None
     }
 
-    /// What came by queues of AF_XDP; nothing for a driver that has none beside another way in.
+    /// Returns what AF_XDP queues have received; `None` for a driver that has none beside another way in.
     fn redirected(&self) -> Option<Redirected> {
         None
     }
@@ -220,28 +220,28 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
     }
 }
 
-/// Largest packet of a device of this thread's network namespace, in octets.
+/// Returns the MTU of a device of this thread's network namespace, in octets.
 ///
 /// # Errors
 ///
-/// What the kernel says: there may be no such device.
+/// The kernel's error: there may be no such device.
 pub fn mtu_of(device: &str) -> io::Result<u32> {
-    // Any socket can be asked.
+    // Any socket will do.
     let socket = socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
     ioctl::mtu(socket, device)
 }
 
-/// What the device of this number is called by now, in the network namespace of this thread.
+/// Returns the current name of the device with this index, in the network namespace of this thread.
 ///
 /// # Errors
 ///
-/// What the kernel says, if there is none, say.
+/// The kernel's error, if there is no such device, say.
 pub fn name_of(device: i32) -> io::Result<String> {
     let socket = socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
     ioctl::name(socket, device)
 }
 
-/// Notes that so many octets of an owner have left. Those of one owner in a row are told as one.
+/// Notes that octets of an owner have left. Consecutive completions of one owner are merged.
 fn completed(list: &mut Vec<Completion>, owner: Owner, bytes: u32) {
     match list.last_mut() {
         Some(last) if last.owner == owner => last.bytes = last.bytes.saturating_add(bytes),

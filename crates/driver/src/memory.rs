@@ -1,7 +1,7 @@
 //! Two ports back to back, in memory: what is sent at one is received at the other.
 //!
-//! The device queue is what one side has sent and the other not yet received. A frame has left when
-//! it was received, and that is when its sender is told.
+//! The device queue holds what one side has sent and the other not yet received. A frame has left
+//! when it was received, and that is when its completion is reported.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,24 +12,24 @@ use uncork_packet::{Capabilities, Checksum, Completion, Received, Transmit, Trus
 
 use crate::{Driver, Offer};
 
-/// Room for what stands in front of IP.
+/// Room for the header before IP.
 const LINK_BYTES: usize = 14;
 
-/// One of two ports.
+/// One end of the pair.
 #[derive(Debug)]
 pub struct Port {
     capabilities: Capabilities,
     outgoing: Arc<Mutex<Way>>,
     incoming: Arc<Mutex<Way>>,
-    /// Frames taken off the way, so that it is not locked while they are looked at.
+    /// Frames taken off the queue, so that it is not locked while they are processed.
     batch: Vec<Frame>,
 }
 
-/// Frames that go in one direction.
+/// The frames of one direction.
 #[derive(Debug, Default)]
 struct Way {
     queued: VecDeque<Frame>,
-    /// Those that were received, to be used again.
+    /// Frames that were received, to be reused.
     empty: Vec<Frame>,
     completed: Vec<Completion>,
 }
@@ -40,7 +40,7 @@ struct Frame {
     transmit: Option<Transmit>,
 }
 
-/// Two ports, each of which has `slots` frames for what it sends.
+/// Makes two ports, each of which has `slots` frames for what it sends.
 #[must_use]
 pub fn pair(capabilities: Capabilities, slots: usize) -> (Port, Port) {
     let there = Arc::new(Mutex::new(Way::new(capabilities, slots)));
@@ -69,7 +69,7 @@ impl Way {
 }
 
 fn lock(way: &Mutex<Way>) -> std::sync::MutexGuard<'_, Way> {
-    // Nothing in here leaves a way half changed, so a panic elsewhere is no reason to stop.
+    // No code here leaves a queue half changed, so a panic elsewhere is no reason to stop.
     way.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -89,7 +89,7 @@ impl Driver for Port {
             let bytes = usize::try_from(transmit.frame_bytes).unwrap_or(usize::MAX);
             each(Received {
                 bytes: frame.bytes.get(..bytes).unwrap_or(&frame.bytes),
-                // As over a virtual link: what was left to the device was never on a wire.
+                // As over a virtual link: a checksum that was left to the device was never on a wire.
                 trust: match transmit.checksum {
                     Checksum::Partial { .. } => Trust::Good,
                     Checksum::Complete => Trust::Unknown,

@@ -1,8 +1,8 @@
-//! A TAP or TUN device: the kernel's packets come here, and what is sent comes to the kernel.
+//! A TAP or TUN device: frames that the kernel sends are received here, and the other way round.
 //!
 //! Frames carry `struct virtio_net_hdr`, so neither side fills in checksums that never are on a wire,
-//! and trains cross whole. There is a system call for each frame: the device has no other way. A
-//! frame has left when write(2) has returned, for the kernel has taken it up by then.
+//! and trains cross whole. Each frame takes a system call: the device offers no other way. A
+//! frame has left when write(2) has returned, as the kernel has processed it by then.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -16,19 +16,19 @@ use crate::{Driver, Offer, OpenError, ioctl, vnet};
 
 /// Longest IP packet, in octets.
 const LONGEST_PACKET: u32 = 65_535;
-/// Room for what stands in front of IP.
+/// Room for the header before IP.
 const LINK_BYTES: usize = 14;
 
-/// Which device, and how it is to be.
+/// The device, and its configuration.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Its name; made if there is none, and then gone when the port is dropped. A `%d` in it becomes
-    /// a number.
+    /// Name of the device; created if there is none, and then removed when the port is dropped. A `%d` in it
+    /// becomes a number.
     pub device: String,
-    /// Ethernet makes a TAP, IP a TUN.
+    /// Ethernet for a TAP, IP for a TUN.
     pub medium: Medium,
-    /// Its MTU is set to this, and back at the end if the device was there first. Without, it stays as it is; one that is
-    /// made has 1500.
+    /// The MTU to set, and to restore at the end if the device existed before. Without, it stays as it is; a device that
+    /// is created has 1500.
     pub mtu: Option<u16>,
     /// Whether checksums are left to the other side and trains cross whole, both ways. Without, each
     /// segment is a frame of its own, as on a wire.
@@ -38,7 +38,7 @@ pub struct Settings {
 /// The program's end of the device.
 #[derive(Debug)]
 pub struct Port {
-    /// Before the device is another's.
+    /// Restores the MTU while the device is still ours: dropped before `file`.
     #[expect(dead_code, reason = "to be dropped is all that it is for")]
     borrowed: Option<Borrowed>,
     file: File,
@@ -46,12 +46,12 @@ pub struct Port {
     capabilities: Capabilities,
     incoming: Box<[u8]>,
     outgoing: Box<[u8]>,
-    /// A frame that the kernel did not take yet.
+    /// A frame that the kernel has not taken yet.
     waiting: Option<Transmit>,
     completed: Vec<Completion>,
 }
 
-/// The MTU of a device that was there first, which is put back, unless somebody else has set it meanwhile.
+/// The MTU of a device that existed before, restored on drop unless somebody else has changed it meanwhile.
 #[derive(Debug)]
 struct Borrowed {
     device: String,
@@ -62,7 +62,7 @@ struct Borrowed {
 
 impl Drop for Borrowed {
     fn drop(&mut self) {
-        // There is nobody to be told, and the device may be gone.
+        // Errors cannot be reported here, and the device may be gone.
         if ioctl::mtu(&self.line, &self.device).is_ok_and(|mtu| mtu == self.now) {
             let _ = ioctl::set_mtu(&self.line, &self.device, self.before);
         }
@@ -70,8 +70,8 @@ impl Drop for Borrowed {
 }
 
 impl Port {
-    /// Makes the device, or takes the one that there is, in the network namespace of this thread. It
-    /// is up to the caller to give it addresses and to set it up.
+    /// Creates the device, or takes an existing one, in the network namespace of this thread. The
+    /// caller has to give it addresses and set it up.
     ///
     /// # Errors
     ///
@@ -150,7 +150,7 @@ impl Port {
         &self.device
     }
 
-    /// Writes what is in `outgoing`, or keeps it for later.
+    /// Writes the frame in `outgoing`, or keeps it for later.
     fn send(&mut self, transmit: Transmit) -> io::Result<()> {
         let bytes = vnet::BYTES + usize::try_from(transmit.frame_bytes).unwrap_or(usize::MAX);
         let frame = self.outgoing.get(..bytes).ok_or(ErrorKind::InvalidInput)?;
@@ -161,7 +161,7 @@ impl Port {
                     self.waiting = Some(transmit);
                     return Ok(());
                 }
-                // The device is down, or does not take this frame: a wire would lose it, too.
+                // The device is down, or refuses this frame: a wire would lose it, too.
                 Some(libc::EIO | libc::EINVAL) => {}
                 _ => return Err(error),
             },
@@ -174,7 +174,7 @@ impl Port {
     }
 }
 
-/// Makes the file the program's end of the device. Gives the device's name.
+/// Makes the file the program's end of the device. Returns the device's name.
 fn attach(file: &File, settings: &Settings, was_there: bool) -> Result<String, OpenError> {
     let (kind, wanted) = match settings.medium {
         Medium::Ethernet => (libc::IFF_TAP, "TAP"),
@@ -189,13 +189,13 @@ fn attach(file: &File, settings: &Settings, was_there: bool) -> Result<String, O
             capability: "CAP_NET_ADMIN",
         },
         Some(libc::EBUSY) => OpenError::Busy(name()),
-        // That is all that it says of a device that is something else.
+        // The kernel returns only this for a device of another kind.
         Some(libc::EINVAL) if was_there => OpenError::Other { device: name(), wanted },
         _ => OpenError::System { doing: "make the TAP or TUN device", error },
     })
 }
 
-/// What the kernel takes (`dev_valid_name`); it would say of others that there is no such device.
+/// Whether the kernel accepts a name (`dev_valid_name`); for others it would say that there is no such device.
 fn is_name(name: &str) -> bool {
     let is_plain =
         |octet: u8| !octet.is_ascii_whitespace() && octet != 0x0b && !b":/".contains(&octet);

@@ -1,4 +1,4 @@
-//! Telling what passes, a line for each frame, for whoever looks for a fault in the stack.
+//! Prints a line for each frame that passes, for debugging the stack.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::decorator::as_inner;
 use crate::{Driver, Offer};
 
-/// A driver whose frames are told. What cannot be written is left untold; the traffic goes on.
+/// A driver whose frames are printed. Errors of the output are ignored; the traffic goes on.
 pub struct Trace<D, W> {
     inner: D,
     teller: Teller<W>,
@@ -30,7 +30,7 @@ impl<D: fmt::Debug, W> fmt::Debug for Trace<D, W> {
 }
 
 impl<D: Driver, W: Write> Trace<D, W> {
-    /// Tells it to `to`, at the times of `clock`.
+    /// Prints to `to`, with the times of `clock`.
     pub fn new(inner: D, to: W, clock: Clock) -> Self {
         let link = match inner.capabilities().medium {
             Medium::Ethernet => LinkType::Ethernet,
@@ -39,7 +39,7 @@ impl<D: Driver, W: Write> Trace<D, W> {
         Self { inner, teller: Teller { to, clock, link } }
     }
 
-    /// The driver under it.
+    /// The driver below.
     pub fn inner_mut(&mut self) -> &mut D {
         &mut self.inner
     }
@@ -56,7 +56,7 @@ impl<W: Write> Teller<W> {
     }
 }
 
-/// What a frame says.
+/// The content of a frame.
 struct Said<'a> {
     segment: Result<Segment, Unread>,
     train: Option<u16>,

@@ -1,5 +1,5 @@
-//! `struct virtio_net_hdr` (linux/virtio_net.h): what stands before a frame where the kernel and a
-//! program leave checksums and the cutting of trains to each other. In the machine's own order, as
+//! `struct virtio_net_hdr` (linux/virtio_net.h): the header before a frame by which the kernel and a
+//! program leave checksums and segmentation to each other. In native byte order, as
 //! nobody here asks for another (TUNSETVNETLE).
 
 use uncork_packet::{Checksum, Segmentation, Transmit, Trust};
@@ -14,14 +14,14 @@ const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
 const GSO_ECN: u8 = 0x80;
 
-/// What the header says of a frame that came.
+/// What the header says of a received frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Arrival {
     pub(crate) trust: Trust,
     pub(crate) segment_bytes: Option<u16>,
 }
 
-/// Reads the header of a frame that came.
+/// Reads the header of a received frame.
 pub(crate) fn read(header: &[u8; BYTES]) -> Arrival {
     let [flags, kind, _, _, size_low, size_high, ..] = *header;
     let good = flags & (FLAG_NEEDS_CSUM | FLAG_DATA_VALID) != 0;
@@ -32,8 +32,8 @@ pub(crate) fn read(header: &[u8; BYTES]) -> Arrival {
     }
 }
 
-/// The header of a frame that is sent. `linear_bytes` of it the kernel copies; what is behind them it
-/// may refer to where it is. They must hold all headers.
+/// Returns the header of a frame that is sent. The kernel copies its first `linear_bytes`; what
+/// follows them it may reference in place. They must hold all headers.
 pub(crate) fn write(transmit: &Transmit, linear_bytes: u16) -> [u8; BYTES] {
     let mut header = [0; BYTES];
     let mut put = |at: usize, value: u16| {
@@ -54,12 +54,12 @@ pub(crate) fn write(transmit: &Transmit, linear_bytes: u16) -> [u8; BYTES] {
     header
 }
 
-/// Octets at the start of a frame that hold all of its headers, and no more of a long frame than
-/// `at_most`.
+/// Returns how many octets at the start of a frame hold all of its headers, and of a long frame no
+/// more than `at_most`.
 pub(crate) fn linear_bytes(transmit: &Transmit, at_most: u16) -> u16 {
     let headers = match (transmit.segmentation, transmit.checksum) {
         (Some(Segmentation { header_bytes, .. }), _) => return header_bytes,
-        // The checksum field, and what of TCP's header may stand behind it.
+        // The checksum field, and the rest of the TCP header that may follow it.
         (None, Checksum::Partial { start, .. }) => start.saturating_add(60),
         (None, Checksum::Complete) => 0,
     };

@@ -1,4 +1,4 @@
-//! One descriptor that becomes readable when frames or completions are there.
+//! A descriptor that becomes readable when frames or completions can be fetched.
 
 use std::cell::Cell;
 use std::io;
@@ -14,51 +14,51 @@ const FRAMES: u64 = 0;
 const COMPLETIONS: u64 = 1;
 const RETRY: u64 = 2;
 
-/// How long frames wait that the kernel did not take (a full queue below, no memory for now).
+/// Interval after which frames are offered again that the kernel did not take (a full queue below, no memory for now).
 pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(1);
 
-/// How long what has left a device may go unseen where nobody tells of it: a small part of what such a
+/// How long completions may go unnoticed on a device that raises no event for them: a small part of what such a
 /// device holds (three quarters of a millisecond, see uncork-stack).
 const GLANCE_AFTER: Duration = Duration::from_micros(100);
 
-/// How often it is looked whether a device that is down is still there.
+/// Interval at which a device that is down is checked for being gone.
 const LOOK_AFTER: Duration = Duration::from_millis(200);
 
-/// Sleeps in a row for which nobody has needed the set, after which it no longer looks at the socket.
+/// Number of sleeps in a row that did not need the set, after which it no longer watches the socket.
 const RESTS_AFTER: u32 = 64;
-/// Turns that have found nothing between two questions to the socket for more than its ring says, where nobody waits for
+/// Idle turns between two questions to the socket for more than its ring says, where nobody waits for
 /// its events.
 const TURNS_WITHOUT_EVENTS: u64 = 32;
 
-/// An epoll set over a packet socket or one of AF_XDP.
+/// An epoll set over a packet socket or an AF_XDP socket.
 ///
-/// That frames are there is a state of the socket, and told as one. That some have left is an event:
-/// as a state, the socket is "writable" whenever one slot is empty, which is nearly always. An event
+/// Received frames are watched level-triggered. Completions are watched edge-triggered:
+/// level-triggered, the socket is "writable" whenever one slot is empty, which is nearly always. An event
 /// stays in the set until it is fetched ([`drain`](Self::drain)), and the ring has to be looked at
 /// after that, not before.
 ///
-/// A set that looks at the socket has the kernel tell it of every frame that leaves, whoever sleeps or not
-/// (sock_def_write_space): three percent of what a small answer costs. So it rests while nobody waits for
-/// completions, from the beginning on: a server that tries before it sleeps may never wait for any, nor sleep.
+/// While the set watches the socket, the kernel notifies it of every frame that leaves, whether a thread sleeps or not
+/// (sock_def_write_space): three percent of the cost of a small answer. So it rests while nobody waits for
+/// completions, from the start: a server that polls before it sleeps may never wait for any, nor sleep.
 #[derive(Debug)]
 pub(crate) struct Wakeup {
     set: Epoll,
-    /// Two more descriptors of the socket: a set holds each only once.
+    /// Two more descriptors of the socket: an epoll set holds each only once.
     frames: OwnedFd,
     completions: OwnedFd,
     retry: Timer,
-    /// The timer runs, or has run out and nobody has noticed.
+    /// Whether the timer runs, or has expired and was not noticed.
     timed: Cell<bool>,
-    /// Sleeps without it since it was needed.
+    /// Number of sleeps without the set since it was last needed.
     unneeded: Cell<u32>,
 }
 
-/// What was fetched.
+/// What [`Wakeup::drain`] has fetched.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Drained {
-    /// The device is down, or gone.
+    /// Whether the device is down, or gone.
     pub(crate) error: bool,
-    /// It is later ([`Wakeup::retry_soon`], [`Wakeup::look_later`]).
+    /// Whether the timer has expired ([`Wakeup::retry_soon`], [`Wakeup::look_later`]).
     pub(crate) retry: bool,
 }
 
@@ -82,47 +82,47 @@ impl Wakeup {
             result => result,
         };
         add(&self.frames, EpollFlags::EPOLLIN, FRAMES)?;
-        // What has left meanwhile is told at once.
+        // Completions from before this raise an event at once.
         add(&self.completions, EpollFlags::EPOLLOUT | EpollFlags::EPOLLET, COMPLETIONS)?;
         Ok(())
     }
 
-    /// Whether it looks at nothing, as nobody has needed it for long.
+    /// Whether the set watches nothing, as nobody has needed it for long.
     fn rests(&self) -> bool {
         self.unneeded.get() >= RESTS_AFTER
     }
 
-    /// Whether it is time for [`Wakeup::drain`], behind so many turns that have found nothing.
+    /// Whether [`Wakeup::drain`] is due after this many idle turns.
     pub(crate) fn is_worth_asking(&self, idle_turns: u64) -> bool {
         let is_early = idle_turns.is_power_of_two() && !self.rests();
         is_early || idle_turns.is_multiple_of(TURNS_WITHOUT_EVENTS)
     }
 
-    /// All of its own.
+    /// Returns all of its descriptors.
     pub(crate) fn descriptors(&self) -> [RawFd; 4] {
         let [set, retry] = [self.set.0.as_raw_fd(), self.retry.as_raw_fd()];
         [set, self.frames.as_raw_fd(), self.completions.as_raw_fd(), retry]
     }
 
-    /// The set, which looks at the socket until [`Wakeup::spare`] was called often enough.
+    /// Returns the set, which watches the socket until [`Wakeup::spare`] was called often enough.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         if !self.rests() || self.look_at_socket().is_ok() {
             self.unneeded.set(0);
         } else {
-            // Without the memory for that, looking again soon has to do.
+            // If there is no memory for that, a retry soon has to do.
             let _ = self.retry_soon();
         }
         self.set.0.as_fd()
     }
 
-    /// Somebody is about to sleep who does not need it.
+    /// Notes that a thread is about to sleep that does not need the set.
     pub(crate) fn spare(&self) {
         if self.rests() {
             return;
         }
         self.unneeded.set(self.unneeded.get() + 1);
         if self.rests() {
-            // They are in there.
+            // Both are in the set.
             let _ = self.set.delete(&self.frames);
             let _ = self.set.delete(&self.completions);
         }
@@ -133,12 +133,12 @@ impl Wakeup {
         self.wake_after(RETRY_AFTER)
     }
 
-    /// Wakes to look for what has left a device that does not tell (zero copy).
+    /// Wakes to look for completions of a device that raises no events for them (zero copy).
     pub(crate) fn look_soon(&self) -> io::Result<()> {
         self.wake_after(GLANCE_AFTER)
     }
 
-    /// Wakes to see what has become of a device that is down.
+    /// Wakes to check a device that is down.
     pub(crate) fn look_later(&self) -> io::Result<()> {
         self.wake_after(LOOK_AFTER)
     }
@@ -148,7 +148,7 @@ impl Wakeup {
         self.retry.set(time)
     }
 
-    /// Fetches the events that there are.
+    /// Fetches the pending events.
     pub(crate) fn drain(&self) -> io::Result<Drained> {
         let mut drained = Drained::default();
         if self.rests() {
@@ -175,7 +175,7 @@ impl Wakeup {
         Ok(drained)
     }
 
-    /// What the socket itself says: the set does not look at it.
+    /// Asks the socket itself, which the set does not watch.
     fn is_in_error(&self) -> io::Result<bool> {
         let mut asked = [PollFd::new(self.frames.as_fd(), PollFlags::empty())];
         match poll(&mut asked, PollTimeout::ZERO) {
@@ -186,13 +186,13 @@ impl Wakeup {
     }
 }
 
-/// Whatever is in a ring may be under way at once: so many octets. The kernel counts what is, and wakes whoever
-/// waits for completions only while that is less than half of what it allows (sock_writeable).
+/// Sets the send buffer so that a whole ring, of `bytes` octets, may be in flight. The kernel wakes a thread that
+/// waits for completions only while less than half of the buffer is in flight (sock_writeable).
 pub(crate) fn allow_in_flight(fd: BorrowedFd<'_>, bytes: usize) {
-    // The kernel doubles what it is told.
+    // The kernel doubles the value that it is given.
     let bytes = bytes.saturating_mul(2).min(usize::try_from(i32::MAX / 2).unwrap_or(0));
-    // Without CAP_NET_ADMIN it is what net.core.wmem_max allows. A socket that is at its bound says
-    // so, and what it did not take is offered again.
+    // Without CAP_NET_ADMIN net.core.wmem_max is the bound. A socket at its bound reports it, and the
+    // frames that it did not take are offered again.
     if setsockopt(&fd, sockopt::SndBufForce, &bytes).is_err() {
         let _ = setsockopt(&fd, sockopt::SndBuf, &bytes);
     }
@@ -209,7 +209,7 @@ mod tests {
 
     use super::{LOOK_AFTER, RESTS_AFTER, Wakeup};
 
-    /// A socket, which is told of like any other, with something to be read or not.
+    /// A socket, which an epoll set watches like any other, with or without something to read.
     fn socket(has_something: bool) -> io::Result<UdpSocket> {
         let socket = UdpSocket::bind("127.0.0.1:0")?;
         if has_something {

@@ -1,8 +1,8 @@
-//! Descriptors that live long in a program which knows nothing of them, out of its way.
+//! Descriptors that live long in a program that does not know of them, kept out of its way.
 //!
-//! A program may count on the lowest number that is free, and may choose numbers itself: a shell's `exec 5<>file`
-//! replaces whatever is there by dup2(2). So what is ours has high numbers. Where the limit of descriptors
-//! (RLIMIT_NOFILE) does not allow that, it stays where it is.
+//! A program may rely on getting the lowest free number, and may choose numbers itself: a shell's `exec 5<>file`
+//! replaces whatever is there by dup2(2). So our descriptors get high numbers. Where the limit of descriptors
+//! (RLIMIT_NOFILE) does not allow that, a descriptor keeps its number.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -16,28 +16,28 @@ use rustix::time::{
     timerfd_settime,
 };
 
-/// Descriptors of our own are at least so high.
+/// The lowest number for our own descriptors.
 pub const HIGH: RawFd = 256;
-/// And one that is to be above the others, so high.
+/// The lowest number for a descriptor that is to be above those.
 const HIGHER: RawFd = 512;
-/// Where the limit is below [`HIGH`]: still above what programs choose by themselves.
+/// For limits below [`HIGH`]: still above what programs choose by themselves.
 const LOWER: [RawFd; 3] = [128, 64, 32];
 
-/// The same open file with a high number, closed on exec.
+/// Moves an open file to a high number, closed on exec.
 #[must_use]
 pub fn high(fd: OwnedFd) -> OwnedFd {
     let numbers = [HIGH].into_iter().chain(LOWER);
     numbers.into_iter().find_map(|number| fcntl_dupfd_cloexec(&fd, number).ok()).unwrap_or(fd)
 }
 
-/// The same above those of [`high`]. When a process is killed the kernel closes the descriptors with the highest
-/// numbers first.
+/// Moves an open file above those of [`high`]. When a process is killed the kernel closes the descriptors with
+/// the highest numbers first.
 #[must_use]
 pub fn higher(fd: OwnedFd) -> OwnedFd {
     fcntl_dupfd_cloexec(&fd, HIGHER).unwrap_or_else(|_| high(fd))
 }
 
-/// Another descriptor of an open file, with a high number.
+/// Duplicates a descriptor to a high number.
 ///
 /// # Errors
 ///
@@ -46,27 +46,27 @@ pub fn copy(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     fcntl_dupfd_cloexec(fd, HIGH).or_else(|_| fd.try_clone_to_owned())
 }
 
-/// An eventfd with a high number that nobody waits on in read(2).
+/// A non-blocking eventfd with a high number.
 #[derive(Debug)]
 pub struct Event(OwnedFd);
 
 impl Event {
-    /// Makes one that is not readable.
+    /// Creates one that is not readable.
     ///
     /// # Errors
     ///
-    /// EMFILE and its kin.
+    /// EMFILE and similar errors.
     pub fn new() -> io::Result<Self> {
         Ok(Self(high(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
     }
 
-    /// It is readable from now on.
+    /// Makes it readable.
     pub fn ring(&self) {
-        // The counter is full only if nobody has listened for a very long time.
+        // The counter is full only if nobody has read for a very long time.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// It is not.
+    /// Makes it unreadable again.
     pub fn silence(&self) {
         let _ = rustix::io::read(&self.0, &mut [0_u8; 8]);
     }
@@ -84,26 +84,26 @@ impl AsRawFd for Event {
     }
 }
 
-/// A timerfd of the monotonic clock with a high number that nobody waits on in read(2).
+/// A non-blocking timerfd of the monotonic clock with a high number.
 #[derive(Debug)]
 pub struct Timer(OwnedFd);
 
 impl Timer {
-    /// Makes one that is not armed.
+    /// Creates one that is not armed.
     ///
     /// # Errors
     ///
-    /// EMFILE and its kin.
+    /// EMFILE and similar errors.
     pub fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(Self(high(timerfd_create(TimerfdClockId::Monotonic, flags)?)))
     }
 
-    /// It is readable once after `time`, and not before. No time at all disarms it.
+    /// Makes it readable once after `time`, and not before. Zero disarms it.
     ///
     /// # Errors
     ///
-    /// If the program has closed it, or has put something else there.
+    /// If the program has closed it, or reused its number for something else.
     pub fn set(&self, time: Duration) -> io::Result<()> {
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };
         let it_value = Timespec::try_from(time).map_err(|_| io::ErrorKind::InvalidInput)?;
@@ -112,7 +112,7 @@ impl Timer {
         Ok(())
     }
 
-    /// It is not readable, and will not be.
+    /// Disarms it, which also makes it unreadable.
     ///
     /// # Errors
     ///

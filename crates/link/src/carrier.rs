@@ -1,4 +1,4 @@
-//! A link that is carried by a thread of this process, for as long as somebody has it.
+//! A link that is carried by a thread of this process, for as long as its owner keeps it.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,7 +10,7 @@ use uncork_path::Counts;
 
 use crate::carry::{self, Settings};
 
-/// The thread that carries frames; ended when this is dropped.
+/// The thread that carries frames; dropping this ends it.
 #[derive(Debug)]
 pub struct Carrier {
     stop: Arc<AtomicBool>,
@@ -18,10 +18,10 @@ pub struct Carrier {
 }
 
 impl Carrier {
-    /// Returns when the devices are there.
+    /// Starts the thread, and returns when the devices exist.
     ///
     /// # Errors
-    /// If a device cannot be made.
+    /// If a device cannot be created.
     pub fn start(settings: Settings) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -35,7 +35,7 @@ impl Carrier {
         let carrier = Self { stop, thread: Some(thread) };
         match is_ready.recv() {
             Ok(()) => Ok(carrier),
-            // It has ended without being ready: it says why.
+            // It has ended before it was ready: its result says why.
             Err(_) => carrier.end().and_then(|_| Err(anyhow!("the link ended at once"))),
         }
     }
@@ -46,10 +46,10 @@ impl Carrier {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Ends it; what happened to frames, in both directions.
+    /// Ends it; returns the counters of frames in both directions.
     ///
     /// # Errors
-    /// What has ended it before.
+    /// The error that has ended it before.
     pub fn end(mut self) -> Result<[Counts; 2]> {
         self.stop.store(true, Relaxed);
         let thread = self.thread.take().context("the link has ended before")?;

@@ -1,4 +1,4 @@
-//! Carrying frames: from one TAP device to the other, each when it is due.
+//! Carries frames from one TAP device to the other, each when it is due.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -21,33 +21,33 @@ use uncork_wire::link::LinkType;
 use crate::priority;
 use crate::tap::{self, Layer};
 
-/// Longest sleep, after which a wish to stop is seen.
+/// Longest sleep, after which a request to stop is noticed.
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 
-/// Where a link ends and what it does.
+/// The ends of a link and its behaviour.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Names of the two namespaces, as `ip netns` knows them.
     pub namespaces: [String; 2],
     /// Name of the device in each of them.
     pub device: String,
-    /// What the devices carry.
+    /// The layer that the devices carry.
     pub layer: Layer,
     /// Whether segment trains cross whole. A train arrives when its last bit does, so a rate is
-    /// exact without this only; a corrupted frame cannot be told from a good one with it.
+    /// exact only without this; with it a corrupted frame cannot be distinguished from a good one.
     pub segmentation_offload: bool,
-    /// How long before a frame is due, and after the latest one came in, this looks without
+    /// How long before a frame is due, and after the latest one arrived, this polls without
     /// sleeping: waking up takes tens of microseconds on a virtual machine.
     pub spin: Duration,
-    /// From the first namespace to the second, and back.
+    /// The paths from the first namespace to the second, and back.
     pub paths: [Path; 2],
 }
 
 /// Carries frames until `stop` is set, in real time from now on. `ready` is called when both devices
-/// are there.
+/// exist.
 ///
 /// # Errors
-/// If a device cannot be made, or one of them goes away in a way that is not its namespace's end.
+/// If a device cannot be created, or one of them goes away for another reason than the end of its namespace.
 pub fn run(settings: Settings, stop: &AtomicBool, ready: impl FnOnce()) -> Result<[Counts; 2]> {
     if settings.segmentation_offload && settings.paths.iter().any(|path| path.faults.corrupt > 0.0)
     {
@@ -56,7 +56,7 @@ pub fn run(settings: Settings, stop: &AtomicBool, ready: impl FnOnce()) -> Resul
         );
     }
     priority::raise().context("cannot run in real time")?;
-    // Not the 50 µs that the kernel otherwise adds to a sleep to save wake-ups.
+    // Without this the kernel adds 50 µs to a sleep to save wake-ups.
     set_timerslack(1).context("cannot set the timer slack")?;
     let mut ends = Vec::new();
     for namespace in &settings.namespaces {
@@ -95,7 +95,7 @@ impl Clock {
     }
 }
 
-/// A thread of its own goes into the namespace: the way back would need a descriptor of it.
+/// Opens a device on a thread of its own in the namespace: returning would need a descriptor of the former one.
 fn open_in(namespace: &str, settings: &Settings) -> Result<File> {
     let path = PathBuf::from("/run/netns").join(namespace);
     let (device, layer, offload) =
@@ -108,7 +108,7 @@ fn open_in(namespace: &str, settings: &Settings) -> Result<File> {
     .unwrap_or_else(|_| Err(io::Error::from(ErrorKind::Other).into()))
 }
 
-/// Sleeps until a frame comes in or one is due, unless that is soon.
+/// Sleeps until a frame arrives or one is due, unless that is soon.
 fn wait(
     ends: &[File],
     queues: &[Queue; 2],
@@ -131,8 +131,8 @@ fn wait(
     }
 }
 
-/// Reads what waits at this end, but no more than a batch: frames that are due must not wait for
-/// a sender that never pauses. Tells whether there was anything.
+/// Reads the frames that wait at this end, but no more than a batch: frames that are due must not
+/// wait for a sender that never pauses. Returns whether there were any.
 fn take_in(end: &mut File, queue: &mut Queue, clock: &Clock) -> Result<bool> {
     const BATCH: usize = 64;
     let mut buffer = [0; tap::VNET_HEADER_BYTES + 65_536 + 64];
@@ -153,7 +153,7 @@ fn take_in(end: &mut File, queue: &mut Queue, clock: &Clock) -> Result<bool> {
 fn hand_over(end: &mut File, frame: &[u8]) -> Result<()> {
     match end.write(frame) {
         Ok(_) => Ok(()),
-        // The device is not up yet, or does not take this frame: a wire would lose it, too.
+        // The device is not up yet, or refuses this frame: a wire would lose it, too.
         Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) => Ok(()),
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
         Err(error) => Err(error).context("cannot write to the device"),

@@ -1,9 +1,9 @@
 //! A link between two network namespaces with a delay, a rate, a queue and faults of its own.
 //!
-//! Debian's kernels have netem for that; not every kernel on which one would like to measure has it.
+//! Debian's kernels have netem for that; not every kernel to be measured has it.
 //! So this process holds the far ends of two TAP devices, one in each namespace, and carries frames
-//! from one to the other: [`carry`] does that, on a thread of its own for who wants one
-//! ([`Carrier`]); which frame arrives when is decided by `uncork-path`.
+//! from one to the other: [`carry`] does that, on a thread of its own with
+//! [`Carrier`]; `uncork-path` decides when each frame arrives.
 #![deny(unsafe_code)]
 
 mod carrier;

@@ -1,6 +1,6 @@
 //! A TAP or TUN device in a network namespace: the far end of a cable that this process holds.
 //!
-//! One of two files of this crate with `unsafe`: there is no other way to make a TAP than ioctl(2).
+//! One of two files of this crate with `unsafe`: a TAP can only be created by ioctl(2).
 #![allow(unsafe_code)]
 
 use std::ffi::c_char;
@@ -12,34 +12,34 @@ use std::os::unix::fs::OpenOptionsExt;
 /// Octets of `struct virtio_net_hdr`, which comes before each frame (`IFF_VNET_HDR`).
 pub(super) const VNET_HEADER_BYTES: usize = 10;
 
-/// What the kernel may leave to us in the frames that it hands over (linux/if_tun.h).
+/// Offloads that the kernel may leave to us in the frames that it delivers (linux/if_tun.h).
 const TUN_F_CSUM: libc::c_uint = 0x01;
 const TUN_F_TSO4: libc::c_uint = 0x02;
 const TUN_F_TSO6: libc::c_uint = 0x04;
 
-/// What a device carries.
+/// What the frames of a device are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layer {
     /// Ethernet frames (a TAP).
     Ethernet,
-    /// Bare IP packets (a TUN).
+    /// Raw IP packets (a TUN).
     Ip,
 }
 
-/// Makes a TAP or TUN device called `name` in the namespace that this thread is in.
+/// Creates a TAP or TUN device called `name` in the namespace of the calling thread.
 ///
-/// With `segmentation_offload` the kernel hands over segment trains of up to 64 KiB, without it one
+/// With `segmentation_offload` the kernel delivers segment trains of up to 64 KiB, without it one
 /// frame for each segment.
 ///
 /// # Errors
-/// Whatever the system says, most often `EPERM`.
+/// The system's error, most often `EPERM`.
 pub(super) fn open(name: &str, layer: Layer, segmentation_offload: bool) -> io::Result<File> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
         .custom_flags(libc::O_NONBLOCK)
         .open("/dev/net/tun")?;
-    // SAFETY: an ifreq is plain data; all zeros is a valid one.
+    // SAFETY: an ifreq is plain data, for which all zeros are valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     if name.len() >= request.ifr_name.len() {
         return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));

@@ -1,4 +1,4 @@
-//! A device's own hardware address, which whoever administers the host may change, and a bridge changes by itself
+//! A device's own hardware address, which an administrator may change, and which a bridge changes by itself
 //! (`struct ifinfomsg`, rtnetlink(7)).
 
 use std::io;
@@ -12,17 +12,17 @@ const IFLA_ADDRESS: u16 = 1;
 const HEAD_BYTES: usize = 16;
 const AF_UNSPEC: u8 = 0;
 
-/// A device's number and its hardware address.
+/// A device's index and its hardware address.
 pub(crate) type Address = (u32, [u8; 6]);
 
-/// Reads a message about a device. Those of bridges about their ports are about something else.
+/// Reads a message about a device. Messages of bridges about their ports are of another kind.
 pub(crate) fn read(body: &[u8]) -> Option<Address> {
     let device = number(body, 4).filter(|_| body.first() == Some(&AF_UNSPEC))?;
     let mac = attribute(body.get(HEAD_BYTES..)?, IFLA_ADDRESS)?;
     Some((device, mac.try_into().ok()?))
 }
 
-/// Those of all devices.
+/// Returns the addresses of all devices.
 pub(crate) fn all(line: &mut Line) -> io::Result<Vec<Address>> {
     let told = line.dump(RTM_GETLINK, &[0; HEAD_BYTES])?;
     Ok(told.iter().filter_map(|body| read(body)).collect())

@@ -21,25 +21,25 @@ const NUD_PERMANENT: u16 = 0x80;
 /// `struct ndmsg`.
 const HEAD_BYTES: usize = 12;
 
-/// What is known of a neighbour.
+/// The state of a neighbour entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entry {
-    /// His hardware address.
+    /// Its hardware address is known.
     Known([u8; 6]),
-    /// The same, but nobody has heard of him for a while, and nobody asks.
+    /// Its hardware address is known, but unconfirmed for a while, and the kernel is not probing it.
     Old([u8; 6]),
-    /// He has none: the device carries no Ethernet.
+    /// It has none: the device is not Ethernet.
     Bare,
-    /// He is being asked for it.
+    /// The kernel is resolving it.
     Sought,
-    /// He was, and did not answer.
+    /// Resolution failed: the neighbour did not answer.
     Failed,
-    /// Nothing.
+    /// There is no entry.
     Unknown,
 }
 
 impl Entry {
-    /// Looks it up (by itself: Linux 5.0).
+    /// Looks up an entry (a single one: Linux 5.0).
     pub(crate) fn look_up(line: &mut Line, hop: (u32, IpAddr)) -> io::Result<Option<Self>> {
         let (device, address) = hop;
         let mut body = vec![family(address), 0, 0, 0];
@@ -51,7 +51,7 @@ impl Entry {
         }
         match line.get(RTM_GETNEIGH, &body) {
             Ok(answer) => Ok(Self::read(&answer).map(|(_, entry)| entry)),
-            // None; or the device is gone.
+            // No entry; or the device is gone.
             Err(error)
                 if [Errno::ENOENT as i32, Errno::ENODEV as i32]
                     .map(Some)
@@ -63,8 +63,8 @@ impl Entry {
         }
     }
 
-    /// Reads a message about one: whose it is, by device and address, and what it says. Those of bridges are
-    /// about something else.
+    /// Reads a message about an entry: its device and address, and its state. Messages of bridges are of
+    /// another kind.
     pub(crate) fn read(body: &[u8]) -> Option<((u32, IpAddr), Self)> {
         let device = number(body, 4)?;
         let state = u16::from_ne_bytes(body.get(8..10)?.try_into().ok()?);
@@ -78,7 +78,7 @@ impl Entry {
                 Self::Known(mac)
             }
             Some(Ok(mac)) if state & NUD_STALE != 0 => Self::Old(mac),
-            // NUD_DELAY, NUD_PROBE: he is asked whether he is still there.
+            // NUD_DELAY, NUD_PROBE: the kernel is checking whether the neighbour is still there.
             Some(Ok(mac)) if state != 0 => Self::Known(mac),
             _ if state & NUD_NOARP != 0 => Self::Bare,
             Some(Err(_)) => Self::Bare,
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(says(1, &[]), Entry::Sought);
         assert_eq!(says(0x20, &MAC), Entry::Failed);
         assert_eq!(says(0x40, &[]), Entry::Bare);
-        // InfiniBand's have twenty octets.
+        // InfiniBand's addresses have twenty octets.
         assert_eq!(says(2, &[1; 20]), Entry::Bare);
         assert_eq!(says(0, &[]), Entry::Unknown);
         assert_eq!(told(7, 2, &MAC), None, "a bridge's");

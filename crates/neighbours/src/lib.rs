@@ -1,11 +1,11 @@
-//! What the kernel knows of the way to an address, asked over netlink by a program without any privilege:
-//! which device and next hop, from which address, how long a packet may be, and the next hop's hardware
-//! address. For a stack in user space that shares its addresses with the kernel.
+//! What the kernel knows of the route to an address, asked over netlink by a program without any privilege:
+//! device and next hop, source address, path MTU, and the next hop's hardware
+//! address. For a user-space stack that shares its addresses with the kernel.
 //!
-//! [`Neighbours::ask`] asks, [`Neighbours::poll`] gives the answers, and goes on telling when they change:
-//! the kernel's own news of neighbours, routes, rules, addresses and links are subscribed to. Nothing in
-//! here waits: the kernel answers questions about its tables at once, and what it has to find out itself
-//! (ARP, neighbour discovery) comes as news.
+//! [`Neighbours::ask`] asks, [`Neighbours::poll`] returns the answers, and later their changes:
+//! it subscribes to the kernel's notifications of neighbours, routes, rules, addresses and links. Nothing
+//! here blocks: the kernel answers questions about its tables at once, and the results of what it has to find
+//! out itself (ARP, neighbour discovery) come as notifications.
 //!
 //! What the kernel does to packets beyond its routes, such as IPsec, is not in these tables.
 #![forbid(unsafe_code)]
@@ -27,10 +27,10 @@ use entry::Entry;
 use prompt::Prompter;
 pub use way::{Kind, Way};
 
-/// Addresses whose changes are told. Beyond that one is forgotten for each that is new; it is told again
-/// when it is asked for.
+/// Most questions whose changes are reported. Beyond that, one is forgotten for each new one; it is reported
+/// again when it is asked again.
 pub const MOST: usize = 65_536;
-/// Addresses that are looked up again in one call after routes have changed: each costs microseconds.
+/// Most questions that one call looks up again after routes have changed: each costs microseconds.
 const REVIEWS: usize = 64;
 
 // linux/rtnetlink.h
@@ -39,8 +39,8 @@ const RTM_NEWNEIGH: u16 = 28;
 const RTM_DELNEIGH: u16 = 29;
 const RTNLGRP_LINK: u32 = 1;
 const RTNLGRP_NEIGH: u32 = 3;
-/// What can change a route, beside its device: addresses, routes and rules of both versions. That a device
-/// goes down takes its routes away without another word.
+/// What can change a route, beside its device: addresses, routes and rules of both versions. When a device
+/// goes down its routes vanish without further notification.
 const RTNLGRP_ROUTES: [u32; 6] = [5, 7, 8, 9, 11, 19];
 
 /// Where packets to an address go.
@@ -48,41 +48,41 @@ const RTNLGRP_ROUTES: [u32; 6] = [5, 7, 8, 9, 11, 19];
 pub enum Found {
     /// Out of a device, to a hardware address.
     At {
-        /// The device's number.
+        /// The device's index.
         device: u32,
-        /// The next hop's.
+        /// The next hop's hardware address.
         mac: [u8; 6],
-        /// The longest packet that gets through to the end, where the kernel knows of less than the
+        /// The path MTU, where the kernel knows that it is less than the
         /// device's MTU.
         mtu: Option<u16>,
     },
-    /// Out of another device than the one that was asked about.
+    /// By another device than the one that was asked about.
     Elsewhere,
-    /// Nowhere that is on a link: there is no route, the next hop does not answer or has no hardware
+    /// Nowhere on a link: there is no route, the next hop does not answer or has no hardware
     /// address, or the address is one of this host's.
     Unreachable,
 }
 
-/// What is asked: where packets go, as the kernel routes them.
+/// A question: where packets go, as the kernel routes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Question {
-    /// To this address.
+    /// The destination.
     pub remote: IpAddr,
-    /// From this address of the host's, if one is named: rules may look at it (ip-rule(8)).
+    /// The source, one of the host's addresses, if given: rules may depend on it (ip-rule(8)).
     pub source: Option<IpAddr>,
-    /// By whoever has this device, and no other, if one is named. An address that means something on a link only (`fe80::`) is
-    /// one of that device's then.
+    /// The only device by which the asker can send, if given. A link-local destination (`fe80::`) is
+    /// on that device's link then.
     pub device: Option<u32>,
 }
 
 impl Question {
-    /// From wherever the kernel would, by whatever device.
+    /// Asks with the kernel's choice of source and device.
     #[must_use]
     pub fn of(remote: IpAddr) -> Self {
         Self { remote, source: None, device: None }
     }
 
-    /// By a device with these addresses. Where only one of them can be the source, it is.
+    /// Asks for a device with these addresses. If only one of them can be the source, it is.
     #[must_use]
     pub fn by(device: u32, addresses: impl IntoIterator<Item = IpAddr>, remote: IpAddr) -> Self {
         let is_near = |address: &IpAddr| matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
@@ -96,52 +96,52 @@ impl Question {
 /// An answer, or a change of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
-    /// What was asked.
+    /// The question.
     pub question: Question,
-    /// Where it is.
+    /// Where packets go.
     pub found: Found,
 }
 
-/// An address that was asked for.
+/// A question whose changes are reported.
 #[derive(Debug, Default)]
 struct Asked {
-    /// Device and address of its next hop.
+    /// Device and address of the next hop.
     hop: Option<(u32, IpAddr)>,
     mtu: Option<u16>,
-    /// What was told last.
+    /// The answer that was returned last.
     told: Option<Found>,
-    /// It is to be looked up again.
+    /// Whether it is to be looked up again.
     stale: bool,
 }
 
-/// A line to the kernel's tables, of the network namespace of the thread that has opened it.
+/// A connection to the kernel's tables, in the network namespace of the thread that opened it.
 #[derive(Debug)]
 pub struct Neighbours {
     kernel: Line,
     news: News,
-    /// Of neighbours and routes, too: somebody has asked for some.
+    /// Whether it has subscribed to neighbours and routes, because a question was asked.
     hears_all: bool,
     prompter: Prompter,
     asked: BTreeMap<Question, Asked>,
-    /// Who is reached through a next hop.
+    /// The questions whose answer is a next hop.
     behind: BTreeMap<(u32, IpAddr), BTreeSet<Question>>,
     answers: VecDeque<Answer>,
-    /// Those that are to be looked up again.
+    /// The questions to look up again.
     stale: VecDeque<Question>,
-    /// Devices that were heard of, with their own addresses.
+    /// Devices with changed addresses, and the addresses.
     devices: Vec<device::Address>,
 }
 
 impl Neighbours {
-    /// Opens it.
+    /// Opens the connection.
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn open() -> io::Result<Self> {
         Ok(Self {
             kernel: Line::open()?,
-            // More is none of his business who never asks, and there may be many routes.
+            // An owner that never asks needs no more, and there may be many routes.
             news: News::of(&[RTNLGRP_LINK])?,
             hears_all: false,
             prompter: Prompter::open()?,
@@ -153,23 +153,23 @@ impl Neighbours {
         })
     }
 
-    /// What the kernel's routes say of packets to `remote`, from that address of this host's if one is
-    /// named; nothing if there is no route. Nothing is remembered.
+    /// Returns the kernel's route for packets to `remote`, from `source`, one of this host's addresses, if
+    /// given; `None` if there is no route. Nothing is remembered.
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn way(&mut self, remote: IpAddr, source: Option<IpAddr>) -> io::Result<Option<Way>> {
         Way::look_up(&mut self.kernel, Question { source, ..Question::of(remote) })
     }
 
-    /// Asks. The answer comes out of
-    /// [`Neighbours::poll`], and so does every change until [`Neighbours::forget`]. If the kernel does not
-    /// know its neighbour, or has not heard of him for long, it is made to look for him.
+    /// Asks a question. [`Neighbours::poll`] returns
+    /// the answer, and every change until [`Neighbours::forget`]. If the kernel does not know the neighbour,
+    /// or has not confirmed it for long, it is made to resolve it.
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn ask(&mut self, question: Question) -> io::Result<()> {
         if !self.asked.contains_key(&question)
             && self.asked.len() >= MOST
@@ -179,7 +179,7 @@ impl Neighbours {
         }
         self.forget(question);
         if !self.hears_all {
-            // Before it is looked up, or a change in between would be lost.
+            // Subscribes before the look-up, or a change in between would be lost.
             let all = [RTNLGRP_LINK, RTNLGRP_NEIGH].into_iter().chain(RTNLGRP_ROUTES);
             self.news.subscribe(&all.collect::<Vec<_>>())?;
             self.hears_all = true;
@@ -188,18 +188,18 @@ impl Neighbours {
         self.look_up(question)
     }
 
-    /// Tells no more of changes.
+    /// Stops reporting changes.
     pub fn forget(&mut self, question: Question) {
         if let Some(hop) = self.asked.remove(&question).and_then(|asked| asked.hop) {
             self.leave(hop, question);
         }
     }
 
-    /// The next answer or change, if there is one.
+    /// Returns the next answer or change, if there is one.
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn poll(&mut self) -> io::Result<Option<Answer>> {
         if self.answers.is_empty() {
             self.hear()?;
@@ -208,26 +208,26 @@ impl Neighbours {
         Ok(self.answers.pop_front())
     }
 
-    /// Devices of which [`Neighbours::poll`] has heard, by their numbers, with the hardware addresses that they have now.
+    /// Takes the devices of which [`Neighbours::poll`] has heard, by index, with their current hardware addresses.
     pub fn take_devices(&mut self) -> Vec<(u32, [u8; 6])> {
         std::mem::take(&mut self.devices)
     }
 
-    /// Whether [`Neighbours::poll`] has more to do although its descriptor is not readable: look again
+    /// Whether [`Neighbours::poll`] has more to do although its descriptor is not readable: check
     /// before sleeping on that.
     #[must_use]
     pub fn has_more(&self) -> bool {
         !self.answers.is_empty() || !self.stale.is_empty()
     }
 
-    /// All that it has open.
+    /// Returns all of its descriptors.
     #[must_use]
     pub fn descriptors(&self) -> Vec<RawFd> {
         let lines = [self.kernel.as_fd(), self.news.as_fd()].map(|line| line.as_raw_fd());
         lines.into_iter().chain(self.prompter.descriptors()).collect()
     }
 
-    /// Looks the way up, and the neighbour on it. What is known by that is told if it is new.
+    /// Looks up the route, and the neighbour on it. The answer is reported if it is new.
     fn look_up(&mut self, question: Question) -> io::Result<()> {
         let Some(asked) = self.asked.get(&question) else { return Ok(()) };
         let before = asked.hop;
@@ -289,7 +289,7 @@ impl Neighbours {
         }
     }
 
-    /// Takes in what the kernel has told meanwhile.
+    /// Processes the kernel's notifications.
     fn hear(&mut self) -> io::Result<()> {
         let (mut entries, mut routes, mut lost) = (Vec::new(), false, false);
         let devices = &mut self.devices;
@@ -307,7 +307,7 @@ impl Neighbours {
             match heard {
                 Ok(true) => {}
                 Ok(false) => break,
-                // Some were lost: all have to be looked up.
+                // Some were lost: everything has to be looked up.
                 Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => {
                     (routes, lost) = (true, true);
                 }
@@ -344,13 +344,13 @@ impl Neighbours {
                     self.tell(question, Found::Unreachable);
                 }
             }
-            // The kernel had no use for it any more, but without an entry it hears of no change.
+            // The kernel dropped an unused entry, but without an entry no changes are notified.
             Entry::Unknown => self.prompter.prompt(hop),
             Entry::Sought => {}
         }
     }
 
-    /// Looks some of those up again whose routes may have changed.
+    /// Looks some questions up again whose routes may have changed.
     fn review(&mut self) -> io::Result<()> {
         for _ in 0..REVIEWS {
             let Some(question) = self.stale.pop_front() else { break };
@@ -363,7 +363,7 @@ impl Neighbours {
     }
 }
 
-/// Readable when the kernel has something to tell.
+/// The descriptor is readable when the kernel has notifications.
 impl AsFd for Neighbours {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.news.as_fd()

@@ -1,5 +1,5 @@
-//! Making the kernel look for a neighbour. To order that (RTM_NEWNEIGH with NTF_USE) takes a privilege; to
-//! send him something does not.
+//! Makes the kernel resolve a neighbour. Requesting that (RTM_NEWNEIGH with NTF_USE) takes a privilege;
+//! sending it a datagram does not.
 
 use std::io;
 use std::net::{IpAddr, SocketAddrV4, SocketAddrV6};
@@ -11,11 +11,11 @@ use nix::sys::socket::{
 };
 use uncork_high::high;
 
-/// The discard protocol (RFC 863): whoever is there throws it away.
+/// The discard protocol (RFC 863), which throws the datagram away.
 const DISCARD: u16 = 9;
 
-/// Sockets to do it with, in the network namespace in which they were opened. A host without one version of IP
-/// has nobody to look for in it.
+/// The sockets for that, in the network namespace in which they were opened. A host without a version of IP
+/// has no neighbours to resolve in it.
 #[derive(Debug)]
 pub(crate) struct Prompter {
     v4: Option<OwnedFd>,
@@ -31,8 +31,8 @@ impl Prompter {
         [&self.v4, &self.v6].into_iter().flatten().map(AsRawFd::as_raw_fd)
     }
 
-    /// Sends an empty datagram. What goes wrong shows, as when nobody answers: no news come of it, and
-    /// whoever waits for those asks again.
+    /// Sends an empty datagram. An error shows as when nobody answers: no notification follows, and
+    /// the caller asks again.
     pub(crate) fn prompt(&self, (device, hop): (u32, IpAddr)) {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
         let _ = match (hop, &self.v4, &self.v6) {
@@ -41,7 +41,7 @@ impl Prompter {
                 sendto(fd.as_raw_fd(), &[], &to, flags)
             }
             (IpAddr::V6(hop), _, Some(fd)) => {
-                // Only an address of the link itself may say of which (ipv6(7), sin6_scope_id).
+                // Only a link-local address may name the link (ipv6(7), sin6_scope_id).
                 let scope = if hop.is_unicast_link_local() { device } else { 0 };
                 let to = SockaddrIn6::from(SocketAddrV6::new(hop, DISCARD, 0, scope));
                 sendto(fd.as_raw_fd(), &[], &to, flags)

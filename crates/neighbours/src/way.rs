@@ -25,7 +25,7 @@ const RTN_LOCAL: u8 = 2;
 /// `struct rtmsg`.
 const HEAD_BYTES: usize = 12;
 
-/// What the kernel says when there is no way: no route, or one that says so (unreachable, prohibit,
+/// The kernel's errors if there is no route, or one that says so (unreachable, prohibit,
 /// blackhole; fib_props).
 const NO_WAY: [Option<i32>; 4] = [
     Some(Errno::ENETUNREACH as i32),
@@ -34,36 +34,36 @@ const NO_WAY: [Option<i32>; 4] = [
     Some(Errno::EINVAL as i32),
 ];
 
-/// What kind of way it is.
+/// The kind of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Out of a device, as it is.
+    /// Out of a device, unmodified.
     Link,
     /// To this host itself.
     Local,
-    /// To many, or into something else (a tunnel that the route itself makes, such as MPLS).
+    /// Multicast or broadcast, or encapsulated (in a tunnel that the route itself makes, such as MPLS).
     Other,
 }
 
-/// The way of packets to an address.
+/// The route of packets to an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Way {
-    /// What kind it is.
+    /// Kind of the route.
     pub kind: Kind,
-    /// The device's number.
+    /// The device's index.
     pub device: u32,
-    /// Who gets them on the link: the address itself, or a router.
+    /// The next hop on the link: the address itself, or a router.
     pub next_hop: IpAddr,
-    /// The address of this host's that they come from.
+    /// The source address, one of this host's.
     pub source: Option<IpAddr>,
-    /// The longest that get through, where the route says so, or an error of a router has.
+    /// The path MTU, if the route or a router's error has set one.
     pub mtu: Option<u16>,
 }
 
 impl Way {
     pub(crate) fn look_up(line: &mut Line, asked: Question) -> io::Result<Option<Self>> {
         let Question { remote, source, .. } = asked;
-        // There is none from an address of the other version. Asked, the kernel says so, and complains in its log.
+        // There is none from an address of the other version. If asked, the kernel refuses, and complains in its log.
         if source.is_some_and(|source| source.is_ipv4() != remote.is_ipv4()) {
             return Ok(None);
         }
@@ -114,7 +114,7 @@ fn question(Question { remote, source, device }: Question) -> Vec<u8> {
             None => {}
         }
     }
-    // Of any other address that would be a question about routes by that device, as if there were no others.
+    // With any other address that would ask about routes by that device only.
     if let (Some(device), IpAddr::V6(address)) = (device, remote)
         && address.is_unicast_link_local()
     {
@@ -123,13 +123,13 @@ fn question(Question { remote, source, device }: Question) -> Vec<u8> {
     body
 }
 
-/// The number of an address' family.
+/// Returns the number of an address's family.
 pub(crate) fn family(address: IpAddr) -> u8 {
     let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     u8::try_from(family as i32).unwrap_or(0)
 }
 
-/// An address of the family of this number.
+/// Reads an address of the family with this number.
 pub(crate) fn read_address(number: u8, octets: &[u8]) -> Option<IpAddr> {
     if number == family(Ipv4Addr::UNSPECIFIED.into()) {
         return octets.first_chunk::<4>().map(|octets| IpAddr::from(*octets));

@@ -1,5 +1,5 @@
-//! Asking, ordering and hearing the kernel's routing (rtnetlink(7)), with its attributes left as octets:
-//! what is not understood is given back as it was.
+//! Requests, changes and notifications of the kernel's routing (rtnetlink(7)), with attributes left as
+//! octets: what is not understood is preserved.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -22,22 +22,22 @@ const ALIGNMENT: usize = 4;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
 const NLM_F_DUMP: u16 = 0x300;
-/// What was dumped has changed meanwhile: some of it may be missing.
+/// The dumped table has changed meanwhile: some of it may be missing.
 const NLM_F_DUMP_INTR: u16 = 0x10;
-/// So often it is asked for again.
+/// How often a dump is tried.
 const DUMPS: u32 = 10;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
-/// Replace what there is; made new only together with [`CREATE`].
+/// Replace an existing object; together with [`CREATE`] also create it.
 pub const REPLACE: u16 = 0x100;
-/// Only if there is none.
+/// Fail if it exists.
 pub const EXCLUSIVE: u16 = 0x200;
-/// Make it.
+/// Create it.
 pub const CREATE: u16 = 0x400;
-/// Behind those that there are.
+/// Append it to the existing ones.
 pub const APPEND: u16 = 0x800;
 
-/// A line to the kernel, of the thread's network namespace.
+/// A netlink socket, in the thread's network namespace.
 #[derive(Debug)]
 pub struct Line {
     fd: OwnedFd,
@@ -45,11 +45,11 @@ pub struct Line {
 }
 
 impl Line {
-    /// Opens it.
+    /// Opens the socket.
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn open() -> io::Result<Self> {
         let fd = socket(
             AddressFamily::Netlink,
@@ -60,11 +60,11 @@ impl Line {
         Ok(Self { fd: high(fd), buffer: vec![0; ANSWER_BYTES] })
     }
 
-    /// All answers to a question, without their heads.
+    /// Returns all answers to a request, without their headers.
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn dump(&mut self, kind: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
         for _ in 1..DUMPS {
             self.send(kind, NLM_F_DUMP, body)?;
@@ -77,21 +77,21 @@ impl Line {
         self.receive(true)
     }
 
-    /// The one answer to a question.
+    /// Returns the only answer to a request.
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn get(&mut self, kind: u16, body: &[u8]) -> io::Result<Vec<u8>> {
         self.send(kind, NLM_F_ACK, body)?;
         self.receive(false)?.into_iter().next().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// An order.
+    /// Requests a change.
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn order(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
         self.send(kind, NLM_F_ACK | flags, body)?;
         self.receive(false).map(drop)
@@ -102,7 +102,7 @@ impl Line {
         let mut message = length.to_ne_bytes().to_vec();
         message.extend(kind.to_ne_bytes());
         message.extend((NLM_F_REQUEST | flags).to_ne_bytes());
-        // One question at a time: its number tells nothing. The kernel fills in who asks.
+        // One request at a time: no sequence number is needed. The kernel fills in the sender's port.
         message.extend([0; 8]);
         message.extend(body);
         sendto(self.fd.as_raw_fd(), &message, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
@@ -138,7 +138,7 @@ impl Line {
     }
 }
 
-/// What the kernel tells without being asked: messages of groups (RTNLGRP_*).
+/// Notifications of the kernel: messages of multicast groups (RTNLGRP_*).
 #[derive(Debug)]
 pub struct News {
     fd: OwnedFd,
@@ -146,11 +146,11 @@ pub struct News {
 }
 
 impl News {
-    /// Subscribes to groups, which are numbered from 1 to 32. Nothing waits on it.
+    /// Subscribes to groups, which are numbered from 1 to 32. Reading does not block.
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn of(groups: &[u32]) -> io::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let route = SockProtocol::NetlinkRoute;
@@ -163,18 +163,18 @@ impl News {
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn subscribe(&self, groups: &[u32]) -> io::Result<()> {
         let port = getsockname::<NetlinkAddr>(self.fd.as_raw_fd())?.pid();
         Ok(bind(self.fd.as_raw_fd(), &NetlinkAddr::new(port, mask(groups)))?)
     }
 
-    /// Gives the messages of one datagram to `tell`, by their types; whether there was one.
+    /// Passes the messages of one datagram to `tell`, with their types; returns whether there was one.
     ///
     /// # Errors
     ///
-    /// ENOBUFS when some were lost, as nobody had read for too long: what they were about has to be asked
-    /// for. What else the kernel says.
+    /// ENOBUFS if some were lost, as they were not read in time: the state that they were about has to be
+    /// asked for. Otherwise the kernel's error.
     pub fn receive(&mut self, mut tell: impl FnMut(u16, &[u8])) -> io::Result<bool> {
         let bytes = match recv(self.fd.as_raw_fd(), &mut self.buffer, MsgFlags::empty()) {
             Err(Errno::EAGAIN | Errno::EINTR) => return Ok(false),
@@ -212,7 +212,7 @@ struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// The first message, and what follows it.
+    /// Returns the first message, and what follows it.
     fn first(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let length = number(bytes, 0)? as usize;
         let short = |at: usize| Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
@@ -222,19 +222,19 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The number of four octets at this place.
+/// Reads a number of four octets at this offset.
 #[must_use]
 pub fn number(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// The number of eight octets at this place.
+/// Reads a number of eight octets at this offset.
 #[must_use]
 pub fn long_number(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-/// Attributes by their types. The two highest bits of a type are no part of it (NLA_TYPE_MASK).
+/// Returns the attributes by type. The two highest bits of a type are flags (NLA_TYPE_MASK).
 #[must_use]
 pub fn attributes(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
     let mut found = Vec::new();
@@ -249,7 +249,7 @@ pub fn attributes(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
     found
 }
 
-/// The value of the attribute of this type.
+/// Returns the value of the attribute of this type.
 #[must_use]
 pub fn attribute(bytes: &[u8], kind: u16) -> Option<&[u8]> {
     attributes(bytes).into_iter().find(|(other, _)| *other == kind).map(|(_, value)| value)
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn the_kernel_s_refusal_is_an_error() {
         let mut line = Line::open().unwrap();
-        // RTM_GETLINK of a device that cannot be.
+        // RTM_GETLINK of a device that cannot exist.
         let mut body = vec![0; 16];
         body[4..8].copy_from_slice(&i32::MAX.to_ne_bytes());
         let error = line.get(18, &body).unwrap_err();

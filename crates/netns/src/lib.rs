@@ -1,4 +1,4 @@
-//! Network namespaces of our own: made, and removed whatever happens.
+//! Network namespaces for tests and measurements: created, and removed whatever happens.
 #![forbid(unsafe_code)]
 
 pub mod testing;
@@ -14,17 +14,17 @@ use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// What the names of our namespaces begin with. The next run removes what an earlier one left.
+/// Prefix of the names of our namespaces. The next run removes those that an earlier one left.
 pub const PREFIX: &str = "uncork-";
 
-/// A namespace; removed, with all that runs in it, when it is dropped.
+/// A namespace; dropping it removes it, with all processes in it.
 #[derive(Debug)]
 pub struct Namespace {
     name: String,
 }
 
 impl Namespace {
-    /// Makes a namespace with its loopback device up.
+    /// Creates a namespace with its loopback device up.
     ///
     /// # Errors
     /// Without the privilege, or if ip(8) is missing.
@@ -36,23 +36,23 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Its name, as `ip netns` knows it.
+    /// Returns its name, as `ip netns` knows it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Runs ip(8) in it.
+    /// Runs ip(8) in the namespace.
     ///
     /// # Errors
-    /// What it says.
+    /// The error of ip(8).
     pub fn ip(&self, arguments: &str) -> Result<()> {
         let mut all = vec!["-n", &self.name];
         all.extend(arguments.split_whitespace());
         ip(&all)
     }
 
-    /// Sets a file under `/proc/sys/net` in it, where the kernel has it.
+    /// Writes a file under `/proc/sys/net` in the namespace, if the kernel has it.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -62,7 +62,7 @@ impl Namespace {
         run(self.command("sh").args(["-c", &script]))
     }
 
-    /// A command that will run in it. The process started is the program itself.
+    /// Returns a command that will run in the namespace. The process started is the program itself.
     #[must_use]
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("ip");
@@ -70,10 +70,10 @@ impl Namespace {
         command
     }
 
-    /// Runs `work` on a thread in it: what that opens belongs to the namespace.
+    /// Runs `work` on a thread in the namespace: what that opens belongs to the namespace.
     ///
     /// # Errors
-    /// If the namespace cannot be entered, or what `work` says.
+    /// If the namespace cannot be entered, or the error of `work`.
     pub fn within<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T> + Send + 'static,
@@ -86,7 +86,7 @@ impl Namespace {
         thread.join().unwrap_or_else(|_| bail!("a thread in the namespace panicked"))
     }
 
-    /// Whether something listens on this port.
+    /// Whether some socket listens on this port.
     #[must_use]
     pub fn listens(&self, port: u16) -> bool {
         let found = self.command("cat").args(["/proc/net/tcp", "/proc/net/tcp6"]).output();
@@ -107,8 +107,8 @@ impl Drop for Namespace {
     }
 }
 
-/// What this process lacks to make namespaces and to set up what is in them, by the kernel's names;
-/// nothing if that cannot be told.
+/// Returns the capabilities that this process lacks to create and set up namespaces, by the
+/// kernel's names; empty if that cannot be determined.
 #[must_use]
 pub fn missing_capabilities() -> Vec<&'static str> {
     // Numbers of linux/capability.h.
@@ -123,26 +123,26 @@ pub fn missing_capabilities() -> Vec<&'static str> {
     NEEDED.into_iter().filter(lacks).map(|(_, name)| name).collect()
 }
 
-/// The mark of who cannot tell when it began, because there is no /proc to look into.
+/// Mark of a process that cannot determine its start time, because there is no /proc.
 const UNKNOWN: u64 = 0;
 
-/// Says whose something is: this process's id, and when it began. The next process of the same id
-/// has begun later.
+/// Returns the mark of an owner: this process's id, and its start time. A later process with the
+/// same id started later.
 #[must_use]
 pub fn own_mark() -> String {
     let pid = std::process::id();
     format!("{pid}-{}", began(pid).unwrap_or(UNKNOWN))
 }
 
-/// When a process began, in clock ticks after the machine (field 22 of proc_pid_stat(5)).
+/// Returns a process's start time, in clock ticks since boot (field 22 of proc_pid_stat(5)).
 fn began(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may hold spaces and parentheses; the third field comes after it.
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// Whether the process that has marked a name like this is gone. `began` tells when a process
-/// began; `None` if there is none.
+/// Whether the process that has marked a name like this is gone. `began` returns the start time of
+/// a process; `None` if there is none.
 fn is_left_over(name: &str, began: impl Fn(u32) -> Option<u64>) -> bool {
     let Some(rest) = name.strip_prefix(PREFIX) else { return false };
     let mut parts = rest.split('-');
@@ -152,14 +152,14 @@ fn is_left_over(name: &str, began: impl Fn(u32) -> Option<u64>) -> bool {
         return false;
     };
     match began(pid) {
-        // Of who could not tell its beginning, whoever has its number may be it.
+        // A mark without a start time may be of any process that has the id now.
         Some(now) => then != UNKNOWN && now != then,
-        // Where not even we ourselves are to be seen, nobody is known to be gone.
+        // If not even this process is visible, none is known to be gone.
         None => began(std::process::id()).is_some(),
     }
 }
 
-/// Removes what runs that were killed have left: namespaces with what runs in them, and scratch
+/// Removes what killed runs have left: namespaces with the processes in them, and scratch
 /// directories.
 ///
 /// # Errors
@@ -177,7 +177,7 @@ pub fn clear_leftovers() -> Result<()> {
     Ok(())
 }
 
-/// Removes the scratch directories that runs that were killed have left.
+/// Removes the scratch directories that killed runs have left.
 pub fn clear_scratch() {
     for entry in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
         if is_left_over(&entry.file_name().to_string_lossy(), began) {
@@ -186,7 +186,7 @@ pub fn clear_scratch() {
     }
 }
 
-/// Ends what runs in the namespace, and then the namespace.
+/// Ends the processes in the namespace, and removes it.
 fn remove(name: &str) {
     for signal in [Signal::SIGTERM, Signal::SIGKILL] {
         let pids = pids_in(name);
@@ -196,7 +196,7 @@ fn remove(name: &str) {
         for pid in pids {
             let _ = kill(pid, signal);
         }
-        // What was started by us is reaped by whoever holds it; here it is enough that it ends.
+        // Our own children are reaped by their owners; here it is enough that they end.
         for _ in 0..20 {
             if pids_in(name).is_empty() {
                 break;
@@ -219,7 +219,7 @@ fn ip(arguments: &[&str]) -> Result<()> {
     run(Command::new("ip").args(arguments))
 }
 
-/// Runs a command to its end; what it said becomes the error.
+/// Runs a command to its end; its standard error becomes the error.
 ///
 /// # Errors
 /// If it cannot be run or fails.

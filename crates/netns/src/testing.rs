@@ -1,16 +1,16 @@
-//! What tests that make namespaces begin with.
+//! Preconditions of tests that create namespaces.
 
 use std::io::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::missing_capabilities;
 
-/// Whether a test has to be left out, because this process may make no namespaces. It says so, past
-/// the harness, which shows what a test prints only if it fails; where everything is to be tested
+/// Whether a test has to be skipped, because this process may not create namespaces. It reports that,
+/// bypassing the harness, which shows a test's output only if it fails; where everything is to be tested
 /// (`CI=true`), it fails.
 ///
 /// # Panics
-/// With `CI=true`, instead of leaving a test out.
+/// With `CI=true`, instead of skipping a test.
 #[must_use]
 pub fn is_skipped(test: &str) -> bool {
     let missing = missing_capabilities();
@@ -27,9 +27,9 @@ pub fn is_skipped(test: &str) -> bool {
     true
 }
 
-/// No other test of this program that asks for it goes on meanwhile. Tests of one program are threads of one process: a
-/// process that one of them starts has copies of all that the others have open until it becomes another program, so that a
-/// name, a port or a queue that was closed here is taken for a moment yet. Not twice in one test.
+/// Locks out the other tests of this program that call it. Tests of one program are threads of one process: a
+/// process that one of them starts has copies of all descriptors of the others until it executes its program, so that a
+/// name, a port or a queue that was closed here stays in use for a moment. Not twice in one test.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,52 +1,52 @@
-//! Time as it is passed in: nobody here has a clock.
+//! Time as it is passed in: no code here reads a clock.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 use std::time::Duration;
 
-/// A moment, in nanoseconds since a beginning that whoever passes it in has chosen.
+/// A moment, in nanoseconds since a beginning that the caller has chosen.
 ///
-/// The standard library has one that cannot be made up, and virtual time must be.
+/// The standard library's cannot be constructed, and virtual time must be.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Instant(u64);
 
 impl Instant {
     /// The beginning.
     pub const ZERO: Self = Self(0);
-    /// Later than anything that will happen: 584 years.
+    /// A moment later than anything that will happen: 584 years.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// So many nanoseconds after the beginning.
+    /// Returns the moment this many nanoseconds after the beginning.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// So many milliseconds after the beginning.
+    /// Returns the moment this many milliseconds after the beginning.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis * 1_000_000)
     }
 
-    /// Nanoseconds since the beginning.
+    /// Returns the nanoseconds since the beginning.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Microseconds since the beginning.
+    /// Returns the microseconds since the beginning.
     #[must_use]
     pub const fn as_micros(self) -> u64 {
         self.0 / 1_000
     }
 
-    /// Milliseconds since the beginning.
+    /// Returns the milliseconds since the beginning.
     #[must_use]
     pub const fn as_millis(self) -> u64 {
         self.0 / 1_000_000
     }
 
-    /// Time since `earlier`; none if that is later.
+    /// Returns the time since `earlier`; zero if that is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
@@ -57,7 +57,7 @@ impl Add<Duration> for Instant {
     type Output = Self;
 
     fn add(self, duration: Duration) -> Self {
-        // Not by way of `as_nanos`, which has 128 bits.
+        // Not by `as_nanos`, which computes in 128 bits.
         let nanos = duration.as_secs().saturating_mul(1_000_000_000);
         let nanos = nanos.saturating_add(duration.subsec_nanos().into());
         Self(self.0.saturating_add(nanos))

@@ -1,6 +1,6 @@
-//! The way in.
+//! Received frames.
 
-/// What is known of the checksum of a frame's TCP or UDP.
+/// What is known of the TCP or UDP checksum of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Trust {
     /// Nothing: the stack verifies it.
@@ -11,20 +11,20 @@ pub enum Trust {
     Good,
 }
 
-/// A frame that came, in memory that its driver lends for the length of one call.
+/// A received frame, in memory that its driver lends for one call.
 #[derive(Debug, Clone, Copy)]
 pub struct Received<'a> {
-    /// From the first octet of the link layer to the last of the packet, padding included.
+    /// The frame from the first octet of the link layer to the last of the packet, padding included.
     pub bytes: &'a [u8],
-    /// About the checksum above IP. That of an IPv4 header is verified always.
+    /// Trust in the transport checksum. That of an IPv4 header is always verified.
     pub trust: Trust,
-    /// If this is a train of segments that the device or the kernel has joined: how much data each
-    /// of them had. Several segments came, and an acknowledgment policy has to know that.
+    /// For a train of segments that the device or the kernel has joined: the length of data in
+    /// each. Several segments came, and the ACK policy has to know that.
     pub segment_bytes: Option<u16>,
 }
 
 impl<'a> Received<'a> {
-    /// A frame of which nothing else is known.
+    /// Returns a frame of which nothing else is known.
     #[must_use]
     pub const fn plain(bytes: &'a [u8]) -> Self {
         Self { bytes, trust: Trust::Unknown, segment_bytes: None }

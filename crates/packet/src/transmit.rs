@@ -1,34 +1,34 @@
-//! The way out.
+//! Frames to be sent.
 
-/// The checksum above IP in a frame that is handed over.
+/// The transport checksum in a frame that is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checksum {
-    /// It is in the frame.
+    /// The checksum is filled in.
     Complete,
     /// The field holds the sum of the pseudo-header; the device adds everything from `start` to the
     /// frame's end and writes the complement to `start + offset` (VIRTIO_NET_HDR_F_NEEDS_CSUM).
     Partial {
-        /// Where the transport header begins, in octets from the start of the frame.
+        /// Offset of the transport header from the start of the frame, in octets.
         start: u16,
-        /// Where its checksum field is, in octets from there.
+        /// Offset of its checksum field from there, in octets.
         offset: u16,
     },
 }
 
-/// How a train is to be cut into segments.
+/// How to cut a train into segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segmentation {
     /// Data in each segment but the last, in octets.
     pub segment_bytes: u16,
-    /// All headers, from the link layer's on, in octets: what each segment begins with.
+    /// Length of all headers, from the link layer's on, in octets, which each segment begins with.
     pub header_bytes: u16,
     /// Whether IP is version 6.
     pub ipv6: bool,
-    /// Whether the first segment only may carry CWR (VIRTIO_NET_HDR_GSO_ECN, RFC 3168 §6.1.2).
+    /// Whether only the first segment may carry CWR (VIRTIO_NET_HDR_GSO_ECN, RFC 3168 §6.1.2).
     pub ecn: bool,
 }
 
-/// Who wants to know that a frame has left: of no meaning to the driver, which only keeps it.
+/// The owner of a frame, which wants its completion: opaque to the driver, which only keeps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Owner(pub u64);
 
@@ -39,17 +39,17 @@ pub struct Transmit {
     pub frame_bytes: u32,
     /// What is left to be done about its checksum.
     pub checksum: Checksum,
-    /// If it is a train: how to cut it.
+    /// How to cut it, if it is a train.
     pub segmentation: Option<Segmentation>,
-    /// Who wants a [`Completion`].
+    /// The owner that wants a [`Completion`].
     pub owner: Option<Owner>,
 }
 
-/// A frame, or several of one owner, have left the device: its memory is free again.
+/// A completion: frames of one owner have left the device, and their memory is free again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
-    /// Whose they were.
+    /// The owner of the frames.
     pub owner: Owner,
-    /// How many octets, frames from their first octet to their last.
+    /// Their length in octets, each from its first octet to its last.
     pub bytes: u32,
 }

@@ -1,9 +1,9 @@
 //! The C side: `packetdrill_interface_init` and what it fills in. Pointers become slices and values
 //! here, results become errno, and nothing is decided.
 //!
-//! What packetdrill promises, and every block below relies on: `userdata` is what `init` gave it, until
-//! `free`; a pointer is null or points to as many octets as the length beside it says, for the
-//! length of the call, and to nothing that anybody else writes meanwhile.
+//! packetdrill guarantees this, on which every block below relies: `userdata` is what `init` returned,
+//! until `free`; a pointer is null or points to as many octets as the length beside it says, for the
+//! duration of the call, and to nothing that anybody else writes meanwhile.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_uint, c_ulong, c_void};
@@ -20,7 +20,7 @@ use crate::world::{Shared, since_beginning};
 type User = *mut c_void;
 type Name = *const sockaddr;
 
-/// What packetdrill calls; the order is its header's (packetdrill.h, 2015).
+/// The functions that packetdrill calls, in the order of its header (packetdrill.h, 2015).
 #[repr(C)]
 pub(crate) struct Interface {
     userdata: User,
@@ -76,17 +76,17 @@ pub(crate) struct Interface {
     ) -> ssize_t,
 }
 
-/// The one symbol that packetdrill looks for. `flags` are `address=IP/PREFIX`, separated by commas.
+/// Fills in the interface: the one symbol that packetdrill looks up. `flags` are `address=IP/PREFIX`, separated by commas.
 ///
 /// # Safety
 ///
-/// `flags` is null or a C string; `interface` has room for one.
+/// `flags` is null or a C string; `interface` has room for an [`Interface`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn packetdrill_interface_init(flags: *const c_char, interface: *mut Interface) {
     let flags = if flags.is_null() {
         String::new()
     } else {
-        // SAFETY: it is a C string, as this function asks for.
+        // SAFETY: it is a C string, as this function demands.
         unsafe { CStr::from_ptr(flags) }.to_string_lossy().into_owned()
     };
     let addresses = match address::from_flags(&flags) {
@@ -132,7 +132,7 @@ unsafe extern "C" fn packetdrill_interface_init(flags: *const c_char, interface:
         pipe,
         splice,
     };
-    // SAFETY: there is room for it, as this function asks for.
+    // SAFETY: there is room for it, as this function demands.
     unsafe { interface.write(filled) };
 }
 
@@ -141,7 +141,7 @@ fn shared<'a>(user: User) -> &'a Shared {
     unsafe { &*user.cast::<Shared>() }
 }
 
-/// A result as C has it: -1 and errno, or the value.
+/// Converts a result to C: -1 and errno, or the value.
 fn answer<T: Into<i64>>(result: Result<T, Errno>) -> ssize_t {
     match result {
         Ok(value) => value.into() as ssize_t,
@@ -198,7 +198,7 @@ fn pieces<'a>(start: *const iovec, count: usize) -> Result<&'a [iovec], Errno> {
     Ok(unsafe { std::slice::from_raw_parts(start, count) })
 }
 
-/// Copies what several pieces hold.
+/// Copies the content of several pieces into one buffer.
 fn gather(pieces: &[iovec]) -> Result<Vec<u8>, Errno> {
     let mut bytes = Vec::new();
     for piece in pieces {
@@ -220,7 +220,7 @@ fn named(name: Name, bytes: socklen_t) -> Result<Address, Errno> {
     address::read(octets(name.cast(), bytes as usize)?)
 }
 
-/// Puts `bytes` where `start` points, as many as `length` has room for, and says how many there are.
+/// Copies `bytes` to `start`, as many as `length` has room for, and stores their number there.
 fn put(start: *mut c_void, length: *mut socklen_t, bytes: &[u8]) -> Result<(), Errno> {
     if start.is_null() || length.is_null() {
         return Err(Errno::EFAULT);
@@ -310,7 +310,7 @@ unsafe extern "C" fn recvfrom(
     _name: *mut sockaddr,
     _name_bytes: *mut socklen_t,
 ) -> ssize_t {
-    // A connection says nothing of its other end here (recv(2)).
+    // For a connection the sender's name is not filled in (recv(2)).
     count(room(start, bytes).and_then(|into| shared(user).receive(fd, into, flags)))
 }
 
@@ -381,7 +381,7 @@ unsafe extern "C" fn sendmsg(
     count(sent)
 }
 
-/// In C this has as many arguments as the command wants. packetdrill gives at most one, an int, and
+/// In C this is variadic. packetdrill passes at most one argument, an int, and
 /// the calling conventions of Linux put it where this declares it.
 unsafe extern "C" fn fcntl(user: User, fd: c_int, command: c_int, argument: c_int) -> c_int {
     let result = shared(user).call(|world| match command {
@@ -392,7 +392,7 @@ unsafe extern "C" fn fcntl(user: User, fd: c_int, command: c_int, argument: c_in
     answer_int(result)
 }
 
-/// As with `fcntl`: the one argument is where a number goes.
+/// As with `fcntl`: the one argument is passed where a number would be.
 unsafe extern "C" fn ioctl(user: User, fd: c_int, request: c_ulong, into: *mut c_int) -> c_int {
     let result = shared(user).call(|world| world.ioctl(fd, request)).and_then(|value| {
         if into.is_null() {
@@ -467,9 +467,9 @@ unsafe extern "C" fn netdev_receive(
     micros: *mut c_longlong,
 ) -> c_int {
     let sent = shared(user).next_sent();
-    // SAFETY: packetdrill gives all three, ours for the call.
+    // SAFETY: packetdrill passes all three, ours for the call.
     let (bytes, micros) = unsafe { (&mut *bytes, &mut *micros) };
-    // Nothing will ever be sent: packetdrill takes that for a packet that it cannot read, and fails.
+    // Nothing will ever be sent: packetdrill takes that for an unreadable packet, and fails.
     let Some(sent) = sent else {
         *bytes = 0;
         return 0;
@@ -492,7 +492,7 @@ unsafe extern "C" fn gettimeofday(user: User, into: *mut timeval, _zone: *mut c_
         tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_usec: time.subsec_micros().into(),
     };
-    // SAFETY: packetdrill gives room for one.
+    // SAFETY: packetdrill passes room for one.
     unsafe { into.write(value) };
     0
 }

@@ -1,4 +1,4 @@
-//! Socket addresses as octets (`struct sockaddr_in` and `sockaddr_in6`), and those of the flags.
+//! Socket addresses as octets (`struct sockaddr_in` and `sockaddr_in6`), and those in the flags.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -7,11 +7,11 @@ use uncork_stack::Cidr;
 
 use crate::table::Address;
 
-/// Octets of the two structures.
+/// Lengths of the two structures.
 const V4_BYTES: usize = 16;
 const V6_BYTES: usize = 28;
 
-/// `address=IP/PREFIX`, separated by commas.
+/// Parses `address=IP/PREFIX`, separated by commas.
 pub(crate) fn from_flags(flags: &str) -> Result<Vec<Cidr>, String> {
     let flags = flags.split(',').filter(|flag| !flag.is_empty());
     let addresses = flags.map(|flag| {
@@ -27,7 +27,7 @@ pub(crate) fn from_flags(flags: &str) -> Result<Vec<Cidr>, String> {
     }
 }
 
-/// An address that somebody gives; none if its family is not specified.
+/// Reads an address that the program passes; `None` if its family is AF_UNSPEC.
 pub(crate) fn read(bytes: &[u8]) -> Result<Address, Errno> {
     let family = bytes.first_chunk().map(|family| u16::from_ne_bytes(*family));
     let port = |bytes: &[u8]| u16::from_be_bytes([bytes[2], bytes[3]]);
@@ -47,7 +47,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Address, Errno> {
     }
 }
 
-/// An address to be told.
+/// Returns an address as the program reads it.
 pub(crate) fn write(address: SocketAddr) -> Vec<u8> {
     let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "2 and 10")]

@@ -1,4 +1,4 @@
-//! What a socket call means. `EAGAIN` stands for "not yet": whoever may wait tries again.
+//! Semantics of the socket calls. `EAGAIN` means "not yet": a blocking call is retried.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
@@ -11,7 +11,7 @@ use uncork_stack::{FastConnect, FastOpenListen, Shutdown, SocketId, SocketOption
 use crate::table::{Address, Fast, Kind, Socket, Stage};
 use crate::world::World;
 
-/// An address as the stack knows it: IPv4 in IPv6 is IPv4 (RFC 4291 §2.5.5.2).
+/// Returns an address as the stack has it: IPv4-mapped IPv6 becomes IPv4 (RFC 4291 §2.5.5.2).
 fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
@@ -21,7 +21,7 @@ impl World {
     ///
     /// # Errors
     ///
-    /// As the call has them.
+    /// The errors of socket(2).
     pub fn socket(&mut self, domain: i32, kind: i32) -> Result<RawFd, Errno> {
         if domain != libc::AF_INET && domain != libc::AF_INET6 {
             return Err(Errno::EAFNOSUPPORT);
@@ -45,7 +45,7 @@ impl World {
     ///
     /// # Errors
     ///
-    /// As the call has them.
+    /// The errors of bind(2).
     pub fn bind(&mut self, fd: RawFd, address: Option<SocketAddr>) -> Result<(), Errno> {
         let address = plain(address.ok_or(Errno::EAFNOSUPPORT)?);
         let socket = self.table.socket(fd)?;
@@ -60,7 +60,7 @@ impl World {
     ///
     /// # Errors
     ///
-    /// As the call has them.
+    /// The errors of listen(2).
     pub fn listen(&mut self, fd: RawFd, backlog: i32) -> Result<(), Errno> {
         let socket = self.table.socket(fd)?;
         let local = match socket.stage {
@@ -80,7 +80,7 @@ impl World {
         self.tell_fast_listener(fd)
     }
 
-    /// What is asked of Fast Open, for a listener that is there already.
+    /// Applies Fast Open settings to a listener that exists already.
     pub(crate) fn tell_fast_listener(&mut self, fd: RawFd) -> Result<(), Errno> {
         let socket = self.table.socket(fd)?;
         let Stage::Listening { id } = socket.stage else { return Ok(()) };
@@ -97,11 +97,11 @@ impl World {
         Ok(())
     }
 
-    /// accept(2): the descriptor, and who it is.
+    /// accept(2): returns the descriptor, and the peer's address.
     ///
     /// # Errors
     ///
-    /// As the call has them.
+    /// The errors of accept(2).
     pub fn accept(&mut self, fd: RawFd) -> Result<(RawFd, SocketAddr), Errno> {
         let socket = self.table.socket(fd)?;
         let Stage::Listening { id } = socket.stage else { return Err(Errno::EINVAL) };
@@ -119,21 +119,21 @@ impl World {
         self.stack().info(now, id).map(|info| info.remote)
     }
 
-    /// The first half of connect(2); `EINPROGRESS` if there is a second one.
+    /// Begins connect(2); `EINPROGRESS` if [`World::finish_connect`] is to follow.
     ///
     /// # Errors
     ///
-    /// As the call has them.
+    /// The errors of connect(2).
     pub fn begin_connect(&mut self, fd: RawFd, address: Option<SocketAddr>) -> Result<(), Errno> {
         let fast = self.table.socket(fd)?.fast.connect;
         match self.begin(fd, address, fast) {
-            // Fast Open that is switched off is an ordinary connection (TCP_FASTOPEN_CONNECT).
+            // With Fast Open switched off it is an ordinary connection (TCP_FASTOPEN_CONNECT).
             Err(Errno::EOPNOTSUPP) if fast => self.begin(fd, address, false),
             result => result,
         }
     }
 
-    /// With `fast` the SYN may take data along: then this says nothing, and sending goes on with it.
+    /// Begins a connection. With `fast` the SYN may carry data: then this sends nothing, and the next send continues.
     pub(crate) fn begin(&mut self, fd: RawFd, address: Address, fast: bool) -> Result<(), Errno> {
         let now = self.now;
         let socket = self.table.socket(fd)?;
@@ -170,11 +170,11 @@ impl World {
         if socket.deferred { Ok(()) } else { Err(Errno::EINPROGRESS) }
     }
 
-    /// The second half of connect(2): how it went.
+    /// Completes connect(2): returns its result.
     ///
     /// # Errors
     ///
-    /// As the call has them.
+    /// The errors of connect(2).
     pub fn finish_connect(&mut self, fd: RawFd) -> Result<(), Errno> {
         let now = self.now;
         let Stage::Connecting { id } = self.table.socket(fd)?.stage else { return Ok(()) };
@@ -194,7 +194,7 @@ impl World {
         }
     }
 
-    /// connect(2) to nobody: the connection is given up, and the socket is as new.
+    /// connect(2) with AF_UNSPEC: aborts the connection, and the socket is as new.
     fn disconnect(&mut self, fd: RawFd) -> Result<(), Errno> {
         let now = self.now;
         if let Ok(id) = self.connection(fd) {
@@ -205,7 +205,7 @@ impl World {
         Ok(())
     }
 
-    /// The connection behind a descriptor, open or about to be.
+    /// Returns the connection of a descriptor, established or being opened.
     pub(crate) fn connection(&mut self, fd: RawFd) -> Result<SocketId, Errno> {
         match self.table.socket(fd)?.stage {
             Stage::Connecting { id } | Stage::Open { id } => Ok(id),
@@ -217,7 +217,7 @@ impl World {
     ///
     /// # Errors
     ///
-    /// As the call has them.
+    /// The errors of send(2).
     pub fn send(&mut self, fd: RawFd, bytes: &[u8], flags: i32) -> Result<usize, Errno> {
         let known = libc::MSG_DONTWAIT
             | libc::MSG_NOSIGNAL
@@ -245,7 +245,7 @@ impl World {
         Ok(sent)
     }
 
-    /// A write waits for the connection.
+    /// Notes that a write waits for room on the connection.
     pub(crate) fn note_writer(&mut self, fd: RawFd) -> Result<(), Errno> {
         let now = self.now;
         let id = self.connection(fd)?;
@@ -253,7 +253,7 @@ impl World {
         Ok(())
     }
 
-    /// A SYN that waits for data leaves without.
+    /// Sends a SYN that waits for data, without any.
     pub(crate) fn launch(&mut self, fd: RawFd) -> Result<(), Errno> {
         let now = self.now;
         let id = self.connection(fd)?;
@@ -266,7 +266,7 @@ impl World {
     ///
     /// # Errors
     ///
-    /// As the call has them.
+    /// The errors of recv(2).
     pub fn recv(&mut self, fd: RawFd, into: &mut [u8], flags: i32) -> Result<usize, Errno> {
         if flags & !(libc::MSG_DONTWAIT | libc::MSG_PEEK) != 0 {
             return Err(Errno::EOPNOTSUPP);
@@ -283,7 +283,7 @@ impl World {
     ///
     /// # Errors
     ///
-    /// As the call has them.
+    /// The errors of shutdown(2).
     pub fn shutdown(&mut self, fd: RawFd, how: i32) -> Result<(), Errno> {
         let how = match how {
             libc::SHUT_RD => Shutdown::Read,
@@ -305,7 +305,7 @@ impl World {
     ///
     /// # Errors
     ///
-    /// As the call has them.
+    /// The errors of close(2).
     pub fn close(&mut self, fd: RawFd) -> Result<(), Errno> {
         let now = self.now;
         self.table.forget(fd);
@@ -336,7 +336,7 @@ impl World {
         Ok(i32::try_from(bytes).unwrap_or(i32::MAX))
     }
 
-    /// F_GETFL and F_SETFL; `None` to ask.
+    /// F_GETFL and F_SETFL; `set` is `None` for the former.
     pub(crate) fn status_flags(&mut self, fd: RawFd, set: Option<i32>) -> Result<i32, Errno> {
         let socket = self.table.socket(fd)?;
         if let Some(flags) = set {
@@ -346,12 +346,12 @@ impl World {
         Ok(libc::O_RDWR | if socket.non_blocking { libc::O_NONBLOCK } else { 0 })
     }
 
-    /// Whether a call with these flags may wait.
+    /// Whether a call with these flags may block.
     pub(crate) fn waits(&mut self, fd: RawFd, flags: i32) -> Result<bool, Errno> {
         Ok(!self.table.socket(fd)?.non_blocking && flags & libc::MSG_DONTWAIT == 0)
     }
 
-    /// What holds of a descriptor, as POLLIN and its kin, which are EPOLLIN's (tcp_poll).
+    /// Returns a descriptor's readiness as POLLIN and related bits, which equal EPOLLIN's (tcp_poll).
     pub(crate) fn readiness(&mut self, fd: RawFd) -> Result<i16, Errno> {
         let now = self.now;
         let id = match self.table.socket(fd)?.stage {
@@ -368,7 +368,7 @@ impl World {
         if socket.deferred && info.state == State::SynSent {
             return Ok(libc::POLLOUT | libc::POLLWRNORM);
         }
-        // One that was accepted in SYN-RECEIVED has Fast Open.
+        // A socket that was accepted in SYN-RECEIVED uses Fast Open.
         let opening = matches!(socket.stage, Stage::Connecting { .. });
         if opening && matches!(info.state, State::SynSent | State::SynReceived) {
             return Ok(0);
@@ -396,7 +396,7 @@ impl World {
     }
 }
 
-/// An IPv4 address as a socket of IPv6 tells it.
+/// Returns an IPv4 address as an IPv6 socket reports it.
 fn mapped(address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(ip) => SocketAddr::new(ip.to_ipv6_mapped().into(), address.port()),

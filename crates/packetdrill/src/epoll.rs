@@ -1,21 +1,21 @@
-//! Sets of descriptors that somebody waits for together (epoll(7)).
+//! Epoll sets (epoll(7)).
 
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 
 use nix::errno::Errno;
 
-/// One descriptor of a set.
+/// One registered descriptor of a set.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Interest {
-    /// EPOLLIN and its kin, with EPOLLET and EPOLLONESHOT.
+    /// EPOLLIN and related bits, with EPOLLET and EPOLLONESHOT.
     pub(crate) events: u32,
     pub(crate) data: u64,
-    /// Something has happened since it was last told.
+    /// Whether something has happened since it was last reported.
     edge: bool,
 }
 
-/// A set.
+/// An epoll set.
 #[derive(Debug, Default)]
 pub(crate) struct Interests {
     watched: BTreeMap<RawFd, Interest>,
@@ -23,7 +23,7 @@ pub(crate) struct Interests {
 
 const EDGE: u32 = libc::EPOLLET as u32;
 const ONE_SHOT: u32 = libc::EPOLLONESHOT as u32;
-/// Told whether asked for or not.
+/// Reported whether requested or not.
 const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
 
 impl Interests {
@@ -64,7 +64,7 @@ impl Interests {
         self.watched.keys().copied().collect()
     }
 
-    /// What is to be told of `fd` if `ready` is what holds of it now; remembers that it was.
+    /// Returns what to report of `fd`, given its readiness, and notes that it was reported.
     pub(crate) fn tell(&mut self, fd: RawFd, ready: u32) -> Option<(u32, u64)> {
         let interest = self.watched.get_mut(&fd)?;
         let told = ready & (interest.events | ALWAYS);

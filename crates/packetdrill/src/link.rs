@@ -1,17 +1,17 @@
-//! A device that takes its time: a token bucket, as tc-tbf(8) is one, so that a script can see what waits
-//! above it. A packet has left, and its sender is told, when the bucket has let it go.
+//! A device with a limited rate: a token bucket like tc-tbf(8), so that a script can see what waits
+//! above it. A packet has left, and its completion is reported, when the bucket has released it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use uncork_packet::{Completion, Instant};
 
-/// What the bucket is like.
+/// Parameters of the bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link {
-    /// How fast it fills, in bits a second.
+    /// Rate of filling, in bits a second.
     pub rate: u64,
-    /// What it holds, in octets of IP packets.
+    /// Capacity, in octets of IP packets.
     pub bucket_bytes: u32,
 }
 
@@ -26,15 +26,15 @@ impl Link {
 pub(crate) struct Gone {
     pub(crate) at: Instant,
     pub(crate) bytes: Vec<u8>,
-    /// Of the last packet of a frame only.
+    /// Completion of the frame, on its last packet only.
     pub(crate) completion: Option<Completion>,
 }
 
-/// The bucket and what waits for it.
+/// The bucket and the packets that wait for it.
 #[derive(Debug)]
 pub(crate) struct Queue {
     link: Link,
-    /// When the bucket is full again: how far it is from that says what is in it.
+    /// When the bucket is full again, which determines its content.
     full_at: Instant,
     waiting: VecDeque<Gone>,
 }
@@ -54,7 +54,7 @@ impl Queue {
         let last = packets.len().saturating_sub(1);
         for (index, bytes) in packets.into_iter().enumerate() {
             let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-            // It leaves when no more is missing in the bucket than what would be left over.
+            // It leaves when the missing tokens are no more than those that would be left over.
             let spare = self.link.time_of(self.link.bucket_bytes.saturating_sub(length));
             let after = self.waiting.back().map_or(now, |before| before.at.max(now));
             let missing = self.full_at.since(after).saturating_sub(spare);
@@ -65,13 +65,13 @@ impl Queue {
         }
     }
 
-    /// The next packet that has left by now.
+    /// Takes the next packet that has left by now.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<Gone> {
         let gone = self.waiting.front().is_some_and(|first| first.at <= now);
         if gone { self.waiting.pop_front() } else { None }
     }
 
-    /// When one leaves next.
+    /// Returns when the next packet leaves.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.waiting.front().map(|first| first.at)
     }
@@ -94,7 +94,7 @@ mod tests {
         let later = now + Duration::from_millis(150);
         let gone: Vec<_> = std::iter::from_fn(|| queue.pop(later)).map(|gone| gone.at).collect();
         assert_eq!(gone, [now + Duration::from_millis(100), later]);
-        // Empty at 160, so that half a second later it is full and no more than that.
+        // Empty at 160 ms, so half a second later it is full, and no more than that.
         let idle = now + Duration::from_millis(900);
         queue.push(idle, vec![vec![0; 1500], vec![0; 100]], None);
         assert_eq!(queue.pop(idle).map(|gone| gone.at), Some(idle));

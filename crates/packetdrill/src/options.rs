@@ -1,4 +1,4 @@
-//! Socket options. One that the stack does not have says ENOPROTOOPT.
+//! Socket options. One that the stack does not have fails with ENOPROTOOPT.
 
 use std::os::fd::RawFd;
 
@@ -16,7 +16,7 @@ const SO_MEMINFO: i32 = 55;
 /// Words of SO_MEMINFO (SK_MEMINFO_VARS).
 const MEMORY_WORDS: usize = 9;
 
-/// What an SO_SNDBUF that is read back begins with is Linux's tcp_wmem.
+/// Reads an option's int.
 fn int(value: &[u8]) -> Result<i32, Errno> {
     value.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes)).ok_or(Errno::EINVAL)
 }
@@ -30,7 +30,7 @@ impl World {
     ///
     /// # Errors
     ///
-    /// As the call has them.
+    /// The errors of setsockopt(2).
     pub fn set_option(
         &mut self,
         fd: RawFd,
@@ -51,7 +51,7 @@ impl World {
         Ok(())
     }
 
-    /// What the stack is to be told; nothing for what changes nothing here.
+    /// Returns the option for the stack; `None` if it changes nothing here.
     fn understand(
         &mut self,
         fd: RawFd,
@@ -60,11 +60,11 @@ impl World {
         value: &[u8],
     ) -> Result<Option<SocketOption>, Errno> {
         match (level, name) {
-            // Addresses are always free again here: nothing outlives a script. Copying is what
-            // Linux does, too, when it cannot send from the program's memory; it may never be
-            // told apart but by MSG_ERRQUEUE.
+            // Addresses are always free again here: nothing outlives a script. Zero copy falls back to
+            // copying, as in Linux when it cannot send from the program's memory; only MSG_ERRQUEUE could
+            // reveal the difference.
             (libc::SOL_SOCKET, libc::SO_REUSEADDR | libc::SO_ZEROCOPY) => return Ok(None),
-            // Our packets never ask to be fragmented; DONT permits it, and that is all it does.
+            // Our packets never allow fragmentation; DONT would permit it, and has no other effect.
             (libc::SOL_IP, libc::IP_MTU_DISCOVER) => {
                 let way = value.first().copied().map(i32::from).ok_or(Errno::EINVAL)?;
                 let kept = [libc::IP_PMTUDISC_DONT, libc::IP_PMTUDISC_WANT, libc::IP_PMTUDISC_DO];
@@ -80,7 +80,7 @@ impl World {
         }
     }
 
-    /// Options of Fast Open, which are not the stack's until it connects or listens; whether this was one.
+    /// Handles options of Fast Open, which the stack gets on connect or listen; returns whether this was one.
     fn understand_fast(&mut self, fd: RawFd, name: i32, value: &[u8]) -> Result<bool, Errno> {
         let asked = &mut self.table.socket(fd)?.fast;
         if name == libc::TCP_FASTOPEN_KEY {
@@ -116,16 +116,17 @@ impl World {
         Ok(false)
     }
 
-    /// getsockopt(2): the octets of the value, of which the caller takes as many as he has room for.
+    /// getsockopt(2): returns the octets of the value, which the caller truncates to its room.
     ///
     /// # Errors
     ///
-    /// As the call has them.
+    /// The errors of getsockopt(2).
     pub fn option(&mut self, fd: RawFd, level: i32, name: i32) -> Result<Vec<u8>, Errno> {
         let now = self.now;
         let stage = self.table.socket(fd)?.stage;
         let connection = self.connection(fd).ok();
         let asked = self.table.socket(fd)?.asked.clone();
+        // A buffer size that was never set reads as the initial value, Linux's tcp_wmem for SO_SNDBUF.
         let defaults = self.stack().config();
         let (send_bytes, receive_bytes) =
             (defaults.send_buffer_bytes.0, defaults.receive_buffer_bytes.0);

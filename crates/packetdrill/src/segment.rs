@@ -1,11 +1,11 @@
-//! Cutting a train into segments, as a kernel does for a device that cannot (RFC 9293 knows nothing
+//! Cuts a train into segments, as a kernel does for a device that cannot (RFC 9293 knows nothing
 //! of trains: each segment has all headers, its own number, and PSH and FIN only if it is the last).
 
 use uncork_packet::Segmentation;
 use uncork_wire::checksum::Sum;
 use uncork_wire::tcp::CHECKSUM_OFFSET;
 
-/// Where things are in a TCP header, in octets.
+/// Offsets in a TCP header, in octets.
 const SEQ: usize = 4;
 const FLAGS: usize = 13;
 /// FIN and PSH.
@@ -13,7 +13,7 @@ const LAST_ONLY: u8 = 0x09;
 /// TCP's number (RFC 9293 §3.1).
 const TCP: u8 = 6;
 
-/// The packets of a train.
+/// Returns the packets of a train.
 pub(crate) fn cut(train: &[u8], segmentation: &Segmentation) -> Vec<Vec<u8>> {
     let header_bytes = usize::from(segmentation.header_bytes);
     let (headers, data) = train.split_at(header_bytes);
@@ -43,7 +43,7 @@ pub(crate) fn cut(train: &[u8], segmentation: &Segmentation) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Writes the length of a packet into its IP header, and gives the sum of the pseudo-header.
+/// Writes a packet's length into its IP header, and returns the sum of the pseudo-header.
 fn set_length(ip: &mut [u8], ipv6: bool, bytes: u16, tcp_bytes: usize) -> Sum {
     let mut sum = Sum::default();
     let tcp_length = u32::try_from(tcp_bytes).unwrap_or(0).to_be_bytes();

@@ -1,6 +1,6 @@
 //! The sysctls of the network namespace in which packetdrill runs, as settings of the stack: the
-//! suite's scripts set them with their own commands, which therefore need no change. What is said
-//! of the device `tun0` with ethtool(8) and tc(8) is asked for with them.
+//! suite's scripts set them with their own commands, which therefore need no change. The settings
+//! of the device `tun0` by ethtool(8) and tc(8) are read, too.
 
 use std::process::Command;
 use std::str::FromStr;
@@ -11,18 +11,18 @@ use uncork_stack::{Algorithm, Config, FastOpen, FastOpenKeys};
 
 use crate::link::Link;
 
-/// What a world begins with.
+/// The initial settings of a world.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Of the stack.
+    /// Settings of the stack.
     pub config: Config,
-    /// Of its device.
+    /// Capabilities of its device.
     pub device: Capabilities,
     /// Keys of Fast Open's cookies.
     pub keys: Option<FastOpenKeys>,
-    /// Whether trains are cut into segments before they are seen.
+    /// Whether trains are cut into segments before the script sees them.
     pub segments: bool,
-    /// A device that takes its time; without, each packet has left when it was handed over.
+    /// A device with a limited rate; without, each packet has left when it was handed over.
     pub link: Option<Link>,
 }
 
@@ -48,7 +48,7 @@ impl Default for Settings {
     }
 }
 
-/// As they are in this namespace, now.
+/// Reads the current settings of this namespace.
 pub(crate) fn read() -> Settings {
     let mut settings = Settings::default();
     settings.set_all(&sysctl);
@@ -58,7 +58,7 @@ pub(crate) fn read() -> Settings {
 }
 
 impl Settings {
-    /// Sets what `sysctl` has under its name in `/proc/sys/net/ipv4`; what it has not, stays.
+    /// Applies values that `sysctl` has under their names in `/proc/sys/net/ipv4`; others keep their defaults.
     pub fn set_all(&mut self, sysctl: &dyn Fn(&str) -> Option<String>) {
         let number = |name| number(sysctl, name);
         let config = &mut self.config;
@@ -86,7 +86,7 @@ impl Settings {
     }
 }
 
-/// What of Fast Open is switched on now: scripts change that in the middle.
+/// Returns the current switches of Fast Open: scripts change them in the middle.
 pub(crate) fn fast_open() -> Option<FastOpen> {
     number(&sysctl, "tcp_fastopen").and_then(|switches| u32::try_from(switches).ok()).map(FastOpen)
 }
@@ -110,21 +110,21 @@ fn triple(text: &str) -> Option<[u32; 3]> {
     values.try_into().ok()
 }
 
-/// Whether the script has given its device the queue that paces. What it asks tc(8) for is in this
-/// file, if scripts/packetdrill runs it: the kernel may not have that queue.
+/// Whether the script has given its device the queueing discipline that paces. If scripts/packetdrill
+/// runs it, its arguments for tc(8) are in this file: the kernel may lack that discipline.
 fn is_fair_queue() -> bool {
     let Some(path) = std::env::var_os("UNCORK_PACKETDRILL_QDISC") else { return false };
     let asked = std::fs::read_to_string(path).unwrap_or_default();
     asked.split_whitespace().next_back() == Some("fq")
 }
 
-/// How often a script has asked ip(8) to forget what is known of peers, if scripts/packetdrill runs it.
+/// Returns how often a script has asked ip(8) to flush metrics of peers, if scripts/packetdrill runs it.
 pub(crate) fn times_flushed() -> u64 {
     let path = std::env::var_os("UNCORK_PACKETDRILL_FLUSHED");
     path.and_then(|path| std::fs::metadata(path).ok()).map_or(0, |file| file.len())
 }
 
-/// What a command says, nothing if it cannot be run.
+/// Returns the output of a command; empty if it cannot be run.
 fn told(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()

@@ -1,5 +1,5 @@
-//! What a descriptor stands for. Each is a real one (an eventfd), as packetdrill takes them for the
-//! kernel's.
+//! The objects of descriptors. Each descriptor is a real one (an eventfd), as packetdrill takes
+//! them for the kernel's.
 
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
@@ -13,10 +13,10 @@ use uncork_stack::{FastOpenKeys, ListenerId, SocketId};
 
 use crate::epoll::Interests;
 
-/// An address, or the unspecified family, which takes a connection back.
+/// An address, or `None` for AF_UNSPEC, which dissolves a connection.
 pub(crate) type Address = Option<SocketAddr>;
 
-/// What counts only before there is a connection.
+/// Fast Open options, which count only before there is a connection.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Fast {
     /// TCP_FASTOPEN_CONNECT, TCP_FASTOPEN_NO_COOKIE, TCP_FASTOPEN and TCP_FASTOPEN_KEY.
@@ -26,17 +26,17 @@ pub(crate) struct Fast {
     pub(crate) keys: Option<FastOpenKeys>,
 }
 
-/// How far a socket is.
+/// The state of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// It may have an address.
+    /// It is neither listening nor connected, and may be bound.
     New {
         bound: Option<SocketAddr>,
     },
     Listening {
         id: ListenerId,
     },
-    /// `told` once `connect` has said how it went.
+    /// connect(2) has begun, and its result has not been returned yet.
     Connecting {
         id: SocketId,
     },
@@ -50,7 +50,7 @@ pub(crate) enum Stage {
 pub(crate) struct Socket {
     pub(crate) stage: Stage,
     pub(crate) non_blocking: bool,
-    /// Its SYN waits for the first bytes that are sent.
+    /// Whether its SYN waits for the first data.
     pub(crate) deferred: bool,
     pub(crate) asked: Asked,
     pub(crate) fast: Fast,
@@ -65,13 +65,13 @@ pub(crate) enum Kind {
 
 #[derive(Debug)]
 struct Entry {
-    /// Closed when the script closes it. What it leaves open packetdrill closes itself, before it
-    /// gives this table back, so that this must not.
+    /// Closed when the script closes it. packetdrill itself closes what a script leaves open,
+    /// before it frees this table, so the table must not.
     descriptor: ManuallyDrop<EventFd>,
     kind: Kind,
 }
 
-/// All that is open.
+/// The table of open descriptors.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     entries: BTreeMap<RawFd, Entry>,
@@ -107,7 +107,7 @@ impl Table {
         }
     }
 
-    /// Which descriptor has this connection.
+    /// Returns the descriptor of a connection.
     pub(crate) fn find(&self, socket: SocketId) -> Option<RawFd> {
         self.entries.iter().find_map(|(&fd, entry)| match &entry.kind {
             Kind::Socket(one) => match one.stage {
@@ -118,7 +118,7 @@ impl Table {
         })
     }
 
-    /// Which descriptor has this listener.
+    /// Returns the descriptor of a listener.
     pub(crate) fn find_listener(&self, listener: ListenerId) -> Option<RawFd> {
         self.entries.iter().find_map(|(&fd, entry)| match &entry.kind {
             Kind::Socket(one) => (one.stage == Stage::Listening { id: listener }).then_some(fd),
@@ -126,7 +126,7 @@ impl Table {
         })
     }
 
-    /// Something has happened to `fd`: an edge for whoever watches it.
+    /// Notes an edge of `fd` in all epoll sets that watch it.
     pub(crate) fn note_edge(&mut self, fd: RawFd) {
         for entry in self.entries.values_mut() {
             if let Kind::Epoll(interests) = &mut entry.kind {
@@ -135,7 +135,7 @@ impl Table {
         }
     }
 
-    /// `fd` was closed.
+    /// Removes `fd`, which was closed, from all epoll sets.
     pub(crate) fn forget(&mut self, fd: RawFd) {
         for entry in self.entries.values_mut() {
             if let Kind::Epoll(interests) = &mut entry.kind {

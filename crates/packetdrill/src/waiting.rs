@@ -1,4 +1,4 @@
-//! The calls that may wait.
+//! The calls that may block.
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -28,8 +28,8 @@ impl Shared {
         }
     }
 
-    /// send(2) and its kin: all of it if the call may wait, and else what there is room for.
-    /// A connection goes where it goes, whatever `to` says (send(2)).
+    /// send(2) and related calls: all octets if the call may block, otherwise those that there is
+    /// room for. On a connection `to` is ignored (send(2)).
     pub(crate) fn transmit(
         &self,
         fd: RawFd,
@@ -44,7 +44,7 @@ impl Shared {
         let deferred = if deferred {
             true
         } else if fast {
-            // Who says nothing about where to has nothing to open (tcp_sendmsg_fastopen).
+            // Without a destination there is nothing to open (tcp_sendmsg_fastopen).
             let to = to.flatten().ok_or(Errno::EOPNOTSUPP)?;
             match self.call(|world| world.begin(fd, Some(to), true)) {
                 Ok(()) => true,
@@ -63,7 +63,7 @@ impl Shared {
         self.transmit_all(fd, bytes, flags, waits)
     }
 
-    /// The first bytes of a connection, which leave with its SYN.
+    /// Sends the first data of a connection, which leave with its SYN.
     fn transmit_with_syn(
         &self,
         fd: RawFd,
@@ -105,21 +105,21 @@ impl Shared {
                 if sent == bytes.len() {
                     return Ok(sent);
                 }
-                // What leaves meanwhile makes room, as in tcp_sendmsg.
+                // Data that leave meanwhile make room, as in tcp_sendmsg.
                 world.drive();
             }
         });
-        // What was taken before something went wrong was taken.
+        // Octets that were taken before an error count as sent.
         if sent > 0 { Ok(sent) } else { result }
     }
 
-    /// recv(2) and its kin.
+    /// recv(2) and related calls.
     pub(crate) fn receive(&self, fd: RawFd, into: &mut [u8], flags: i32) -> Result<usize, Errno> {
         let waits = self.call(|world| world.waits(fd, flags))?;
         self.wait(waits, None, |world| world.recv(fd, into, flags))
     }
 
-    /// poll(2): what holds of each.
+    /// poll(2): returns the readiness of each descriptor.
     pub(crate) fn poll(&self, wanted: &[(RawFd, i16)], millis: i32) -> Vec<i16> {
         let mut ready = Vec::new();
         let until = self.until(millis);
@@ -130,7 +130,7 @@ impl Shared {
         ready
     }
 
-    /// epoll_wait(2): events and data.
+    /// epoll_wait(2): returns events and data.
     pub(crate) fn epoll_wait(
         &self,
         set: RawFd,
@@ -155,19 +155,19 @@ impl Shared {
         }
     }
 
-    /// The end of a timeout in milliseconds; none if it is negative.
+    /// Returns the end of a timeout in milliseconds; `None` if it is negative.
     fn until(&self, millis: i32) -> Option<Instant> {
         let millis = u64::try_from(millis).ok()?;
         self.call(|world| Ok(world.now + Duration::from_millis(millis))).ok()
     }
 }
 
-/// connect(2) that goes on says so.
+/// Converts the error of a connect(2) that is still in progress.
 fn begun(error: Errno) -> Errno {
     if error == Errno::EAGAIN { Errno::EINPROGRESS } else { error }
 }
 
-/// What poll(2) says of one.
+/// Returns poll(2)'s result for one descriptor.
 fn told(world: &mut World, fd: RawFd, events: i16) -> i16 {
     let always = libc::POLLERR | libc::POLLHUP;
     world.readiness(fd).map_or(libc::POLLNVAL, |ready| ready & (events | always))

@@ -1,10 +1,10 @@
-//! The clock, the stack, what it has sent, and who waits.
+//! The clock, the stack, the packets that it has sent, and the waiting threads.
 //!
-//! packetdrill has two threads: one plays the script, the other makes the calls that block. Time
-//! goes on in the hands of whoever asks for it or sleeps. Whenever something has happened, those
-//! who wait in a call are woken, try again, and the other goes on when each has finished or gone back
-//! to sleep. Whoever has finished is told, when it next asks, the time at which it did, not that to
-//! which the other has gone on meanwhile.
+//! packetdrill has two threads: one plays the script, the other makes the calls that block. A thread
+//! that reads the time or sleeps advances it. Whenever something has happened, threads that wait in a
+//! call are woken and try again, and the other thread continues when each has finished or gone back
+//! to sleep. A thread that has finished gets, when it next reads the time, the time at which it did,
+//! not the time to which the other has advanced meanwhile.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -22,61 +22,61 @@ pub use crate::settings::Settings;
 use crate::table::Table;
 use crate::{segment, settings};
 
-/// The time of day at which every script begins; packetdrill looks only at differences.
+/// The time of day at which every script begins; packetdrill only uses differences.
 const BEGINNING: Duration = Duration::from_secs(1_000_000_000);
-/// How far the clock goes on when it is looked at: packetdrill spins until an event is due.
+/// How far a reading advances the clock: packetdrill spins until an event is due.
 const GLANCE: Duration = Duration::from_micros(1);
-/// How long, in real time, to wait for the other thread to take note of what its call returned.
+/// How long, in real time, to wait for the other thread to process its call's result.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A packet that the stack has sent.
 #[derive(Debug)]
 pub struct Sent {
-    /// When.
+    /// Time of sending.
     pub at: Instant,
-    /// From its IP header on.
+    /// The packet from its IP header on.
     pub bytes: Vec<u8>,
 }
 
-/// Everything, under one lock.
+/// The whole state, under one lock.
 #[derive(Debug)]
 pub struct World {
     pub(crate) stack: Option<Stack>,
     pub(crate) table: Table,
     pub(crate) now: Instant,
     settings: Option<Settings>,
-    /// The settings are those of the namespace.
+    /// Whether the settings follow those of the namespace.
     follows: bool,
-    /// How often it was told to forget what peers have given.
+    /// How often it was told to forget the Fast Open cookies of peers.
     flushed: u64,
     addresses: Vec<Cidr>,
     sent: VecDeque<Sent>,
-    /// What takes its time to send, if there is such a link.
+    /// A link with a limited rate, if there is one.
     link: Option<Queue>,
-    /// Trains are cut into segments before they are seen.
+    /// Whether trains are cut into segments before the script sees them.
     segments: bool,
     slot: Vec<u8>,
-    /// Counts what those who wait have to look at, and how many of them have.
+    /// Counts changes that waiting threads have to look at; `looked` is how many of them have.
     changes: u64,
     waiting: usize,
     looked: usize,
-    /// Until when those wait who do not wait for ever.
+    /// Deadlines of the waiting threads that have one.
     deadlines: Vec<Instant>,
-    /// Threads whose call is over, and when that was.
+    /// Threads whose call is over, and when it ended.
     returned: HashMap<ThreadId, Instant>,
-    /// The same by the kernel's number, until they sleep again.
+    /// Kernel ids of such threads, until they sleep again.
     leaving: Vec<Pid>,
 }
 
 impl World {
-    /// The stack, which begins with the settings that hold when the first socket is made.
+    /// Returns the stack, created with the settings at the time of the first socket.
     pub(crate) fn stack(&mut self) -> &mut Stack {
         let Self { stack, settings, addresses, segments, link, .. } = self;
         stack.get_or_insert_with(|| {
             let settings = settings.take().unwrap_or_else(settings::read);
             *segments = settings.segments;
             *link = settings.link.map(Queue::new);
-            // Scripts compare numbers only with each other.
+            // Scripts compare sequence numbers only with each other.
             let mut stack = Stack::new(settings.config, settings.device, Mac([0; 6]), [1; 32]);
             if let Some(keys) = settings.keys {
                 stack.set_fast_open_keys(None, keys);
@@ -84,7 +84,7 @@ impl World {
             for &address in addresses.iter() {
                 stack.add_address(address);
             }
-            // Everybody else is behind the device.
+            // All other hosts are behind the device.
             for everywhere in ["0.0.0.0/0", "::/0"].iter().flat_map(|text| text.parse()) {
                 stack.add_route(uncork_stack::Route { destination: everywhere, gateway: None });
             }
@@ -92,7 +92,7 @@ impl World {
         })
     }
 
-    /// Follows what a script has set in the middle, if the settings are the namespace's.
+    /// Applies settings that a script has changed in the middle, if they are the namespace's.
     pub(crate) fn follow(&mut self) {
         if !self.follows {
             return;
@@ -104,7 +104,7 @@ impl World {
         }
     }
 
-    /// Follows the switches of Fast Open, if the settings are the namespace's; gives those in force.
+    /// Applies the switches of Fast Open, if the settings are the namespace's; returns those in force.
     pub(crate) fn follow_fast_open(&mut self) -> FastOpen {
         let follows = self.follows;
         let stack = self.stack();
@@ -114,7 +114,7 @@ impl World {
         stack.fast_open()
     }
 
-    /// Lets the stack do all that it can do now.
+    /// Lets the stack do everything that it can do now.
     pub(crate) fn drive(&mut self) {
         let now = self.now;
         let Some(stack) = &mut self.stack else { return };
@@ -155,7 +155,7 @@ impl World {
                 let descriptor = match event {
                     Event::Socket(socket, _) => self.table.find(socket),
                     Event::Incoming(listener) => self.table.find_listener(listener),
-                    // There are no sockets of UDP here, and packets have no neighbours.
+                    // There are no UDP sockets here, and packets have no neighbours.
                     Event::Udp(..) | Event::Neighbour(_) => None,
                 };
                 if let Some(fd) = descriptor {
@@ -176,17 +176,17 @@ impl World {
     }
 }
 
-/// The world, for several threads.
+/// The world, shared by threads.
 #[derive(Debug)]
 pub struct Shared {
     world: Mutex<World>,
     moved: Condvar,
-    /// Who plays the script.
+    /// The thread that plays the script.
     player: ThreadId,
 }
 
 impl Shared {
-    /// A world whose stack has these addresses. Without settings it takes those of the namespace.
+    /// Makes a world whose stack has these addresses. Without settings it takes those of the namespace.
     #[must_use]
     pub fn new(addresses: Vec<Cidr>, settings: Option<Settings>) -> Self {
         let world = World {
@@ -219,11 +219,11 @@ impl Shared {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A call that does not wait.
+    /// Makes a call that does not block.
     ///
     /// # Errors
     ///
-    /// What `act` says.
+    /// The error of `act`.
     pub fn call<T>(&self, act: impl FnOnce(&mut World) -> Result<T, Errno>) -> Result<T, Errno> {
         let mut world = self.lock();
         let result = act(&mut world);
@@ -232,7 +232,7 @@ impl Shared {
         result
     }
 
-    /// A call that is tried until it no longer says EAGAIN, if it may wait, and `until` is not past.
+    /// Makes a call; retries it while it returns EAGAIN, if it may block, until `until`.
     pub(crate) fn wait<T>(
         &self,
         waits: bool,
@@ -249,7 +249,7 @@ impl Shared {
         }
         let over = |world: &World| until.is_some_and(|until| until <= world.now);
         if player {
-            // Nobody else can make time pass.
+            // No other thread can make time pass.
             while matches!(result, Err(Errno::EAGAIN)) && !over(&world) {
                 let Some(next) = world.next().into_iter().chain(until).min() else { break };
                 world = self.pass(world, next);
@@ -272,7 +272,7 @@ impl Shared {
             self.moved.notify_all();
         }
         world.waiting -= 1;
-        // It has left: nobody is to wait for it, nor to count it among those who stayed.
+        // It has left: it must neither be waited for, nor counted among those that have looked.
         world.looked = world.looked.saturating_sub(1);
         world.deadlines.retain(|&one| Some(one) != until);
         let now = world.now;
@@ -282,7 +282,7 @@ impl Shared {
         result
     }
 
-    /// Lets those who wait look at what has changed.
+    /// Lets waiting threads look at what has changed.
     fn settle<'a>(&'a self, mut world: MutexGuard<'a, World>) -> MutexGuard<'a, World> {
         if world.waiting == 0 {
             return world;
@@ -295,13 +295,13 @@ impl Shared {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Time goes on to `to`, and everything happens that is due before.
+    /// Advances time to `to`, with everything that is due before.
     fn pass<'a>(&'a self, mut world: MutexGuard<'a, World>, to: Instant) -> MutexGuard<'a, World> {
         while let Some(next) = world.next().filter(|&next| next <= to) {
             world.now = world.now.max(next);
             world.drive();
             world = self.settle(world);
-            // A timer that is due and stays so would stop time.
+            // A timer that stays due would stop time.
             if world.next().is_some_and(|again| again <= world.now) {
                 world.now += Duration::from_nanos(1);
             }
@@ -310,7 +310,7 @@ impl Shared {
         world
     }
 
-    /// The time of day, which goes on when somebody looks at it.
+    /// Returns the time of day, which each reading advances.
     pub fn time_of_day(&self) -> Duration {
         let mut world = self.lock();
         let thread = std::thread::current().id();
@@ -322,8 +322,8 @@ impl Shared {
         since_beginning(world.now)
     }
 
-    /// The player sleeps. Nobody holds packetdrill's lock meanwhile, so whoever has returned from a
-    /// call is given the time to say so.
+    /// Puts the player to sleep. Nobody holds packetdrill's lock meanwhile, so a thread that has
+    /// returned from a call gets the time to report that.
     pub fn sleep(&self, duration: Duration) {
         let mut world = self.lock();
         let to = world.now + duration;
@@ -335,7 +335,7 @@ impl Shared {
         }
     }
 
-    /// A packet from the network, from its IP header on.
+    /// Passes a packet from the network to the stack, from its IP header on.
     pub fn arrive(&self, packet: &[u8]) {
         let mut world = self.lock();
         let now = world.now;
@@ -344,12 +344,12 @@ impl Shared {
         drop(self.settle(world));
     }
 
-    /// The time, in virtual nanoseconds, without its going on.
+    /// Returns the virtual time, in nanoseconds, without advancing it.
     pub fn now(&self) -> Instant {
         self.lock().now
     }
 
-    /// The next packet that is sent until then, which is the time afterwards if there is none.
+    /// Returns the next packet that is sent by `until`, which is the time afterwards if there is none.
     pub fn sent_until(&self, until: Instant) -> Option<Sent> {
         let mut world = self.lock();
         loop {
@@ -364,7 +364,7 @@ impl Shared {
         }
     }
 
-    /// The next packet that is sent, as late as that may be; none if none will be.
+    /// Returns the next packet that is sent, however late; `None` if none will be.
     pub fn next_sent(&self) -> Option<Sent> {
         let mut world = self.lock();
         loop {
@@ -377,20 +377,20 @@ impl Shared {
     }
 }
 
-/// As packetdrill writes times.
+/// Converts to packetdrill's times.
 pub(crate) fn since_beginning(at: Instant) -> Duration {
     BEGINNING + at.since(Instant::ZERO)
 }
 
-/// Waits, in real time, until a thread of this process sleeps: packetdrill's second one does when it
-/// has checked what its call returned.
+/// Waits, in real time, until a thread of this process sleeps: packetdrill's second one does once it
+/// has checked the result of its call.
 fn wait_until_it_sleeps(thread: Pid) {
     let path = format!("/proc/self/task/{thread}/stat");
     let until = std::time::Instant::now() + PATIENCE;
     while std::time::Instant::now() < until {
         std::thread::sleep(Duration::from_micros(200));
         let Ok(text) = std::fs::read_to_string(&path) else { return };
-        // The state stands behind the name, which may have anything in it.
+        // The state follows the name, which may contain anything.
         let state = text.rsplit(')').next().and_then(|rest| rest.split_whitespace().next());
         if state == Some("S") {
             return;

@@ -1,11 +1,11 @@
-//! Dice that fall the same on every machine.
+//! Dice that give the same sequence on every machine.
 
 /// xorshift64 (Marsaglia 2003).
 #[derive(Debug)]
 pub(crate) struct Dice(u64);
 
 impl Dice {
-    /// A generator of this kind must not start at zero.
+    /// Seeds the generator, which must not start at zero.
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(2).wrapping_add(1))
     }
@@ -17,8 +17,8 @@ impl Dice {
         self.0
     }
 
-    /// Whether something of this probability happens. What never happens throws no dice, so that
-    /// asking for one fault more does not move the others.
+    /// Whether something of this probability happens. Probability zero draws no number, so that
+    /// adding one fault does not change the others.
     pub(crate) fn happens(&mut self, probability: f64) -> bool {
         if probability <= 0.0 {
             return false;
@@ -28,7 +28,7 @@ impl Dice {
         thrown < probability
     }
 
-    /// A number below `end`, which is not zero.
+    /// Returns a number below `end`, which is not zero.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         // The bias of a remainder does not matter to a place in a frame.
         usize::try_from(self.throw() >> 11).unwrap_or(0) % end

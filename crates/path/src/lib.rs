@@ -1,8 +1,8 @@
 //! What one direction of a network does to frames: delay, rate, queue, loss and other faults.
 //!
-//! Pure: frames and times in, frames out. [`Path`] is what may be asked for, [`Queue`] decides which
-//! frame arrives when. A link between namespaces, a driver that disturbs and whatever else wants the
-//! same weather every time has one for each direction.
+//! Pure: frames and times in, frames out. [`Path`] is the configuration, [`Queue`] decides when each
+//! frame arrives. A link between namespaces, a driver that disturbs, and any other user that wants
+//! repeatable conditions have one for each direction.
 #![forbid(unsafe_code)]
 
 mod dice;

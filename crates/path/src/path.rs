@@ -1,62 +1,62 @@
-//! What one direction of a link does to frames.
+//! Configuration of one direction of a link.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Which frames are lost.
+/// Losses of frames.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Loss {
-    /// Segments with at least `least_bytes` of data, counted from 1: these are lost.
+    /// The segments to lose, by number from 1, counting segments with at least `least_bytes` of data.
     pub data: Vec<u64>,
-    /// See [`data`](Self::data).
+    /// The least octets of data of a counted segment, see [`data`](Self::data).
     pub least_bytes: u32,
-    /// Segments with at most this many octets of data count for [`data`](Self::data).
+    /// The most octets of data of a counted segment, see [`data`](Self::data).
     pub most_bytes: Option<u32>,
-    /// Each frame is lost with this probability.
+    /// Probability of loss of each frame.
     pub probability: f64,
-    /// Where the dice start.
+    /// Seed of the dice.
     pub seed: u64,
 }
 
-/// Frames that arrive later than those behind them.
+/// Delays of frames, so that those after them overtake.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reorder {
-    /// How many of all.
+    /// Probability of each frame.
     pub probability: f64,
-    /// How much later than without.
+    /// Additional delay.
     #[serde(rename = "late_by_us", with = "microseconds")]
     pub late_by: Duration,
 }
 
-/// What else may happen to a frame. The dice are those of [`Loss::seed`].
+/// Other faults of frames. The dice are those of [`Loss::seed`].
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Faults {
-    /// Some are overtaken.
+    /// Frames that are overtaken.
     pub reorder: Reorder,
-    /// Each frame arrives twice with this probability.
+    /// Probability that a frame arrives twice.
     pub duplicate: f64,
-    /// One bit of a frame is turned with this probability, anywhere behind the link layer's header.
+    /// Probability that one bit of a frame is flipped, anywhere after the link-layer header.
     pub corrupt: f64,
 }
 
-/// What one direction does to frames.
+/// The configuration of one direction.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Path {
-    /// From one end to the other, for the last bit of a frame.
+    /// Delay from one end to the other, for the last bit of a frame.
     #[serde(rename = "delay_us", with = "microseconds")]
     pub delay: Duration,
-    /// Bits a second; no limit if absent.
+    /// Rate in bits a second; no limit if absent.
     pub rate: Option<u64>,
-    /// What may wait for the rate, in octets; a frame that finds it full is lost.
+    /// Octets that may wait for the rate; a frame that finds the queue full is lost.
     pub queue_bytes: u64,
-    /// Which frames are lost on the way.
+    /// Losses on the way.
     pub loss: Loss,
-    /// What else happens to them.
+    /// Other faults.
     pub faults: Faults,
 }
 

@@ -1,4 +1,4 @@
-//! One direction of a link: what is lost, what waits, and when each frame arrives.
+//! One direction of a link: loss, queueing, and the arrival time of each frame.
 //!
 //! Pure: frames and times in, frames out.
 
@@ -12,27 +12,27 @@ use uncork_wire::{link::LinkType, read_frame};
 use crate::dice::Dice;
 use crate::path::Path;
 
-/// Octets of an Ethernet header: a fault behind it reaches the other end, one within may not.
+/// Octets of an Ethernet header: a flipped bit after it reaches the other end, one within may not.
 const ETHERNET_HEADER_BYTES: usize = 14;
 
-/// What has happened to frames so far.
+/// Counters of frames.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Came in.
+    /// Frames that came in.
     pub taken: u64,
-    /// Lost on purpose.
+    /// Frames lost on purpose.
     pub lost: u64,
-    /// Lost for want of room in the queue.
+    /// Frames lost for want of room in the queue.
     pub dropped: u64,
-    /// Made late, so that others overtake them.
+    /// Frames delayed, so that others overtake them.
     pub reordered: u64,
-    /// Sent twice.
+    /// Frames sent twice.
     pub duplicated: u64,
-    /// Had a bit turned.
+    /// Frames with a flipped bit.
     pub corrupted: u64,
 }
 
-/// A frame on its way.
+/// A frame in flight.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct UnderWay {
     arrives: Instant,
@@ -45,28 +45,28 @@ struct UnderWay {
 /// A frame that has arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arrived {
-    /// Its octets, with those before it that it came with.
+    /// Its octets, including the header before it that it came with.
     pub frame: Vec<u8>,
-    /// Whether a bit of it was turned.
+    /// Whether a bit of it was flipped.
     pub corrupted: bool,
 }
 
-/// One direction, with what is under way in it.
+/// One direction, with its frames in flight.
 #[derive(Debug)]
 pub struct Queue {
     path: Path,
     under_way: BinaryHeap<Reverse<UnderWay>>,
-    /// When the last frame that was let in will have left the bottleneck.
+    /// When the last accepted frame will have passed the bottleneck.
     busy_until: Option<Instant>,
     layer: LinkType,
-    /// Segments that count for [`crate::Loss::data`].
+    /// Number of segments counted for [`crate::Loss::data`].
     data_seen: u64,
     dice: Dice,
     counts: Counts,
 }
 
 impl Queue {
-    /// An empty one.
+    /// Makes an empty queue.
     #[must_use]
     pub fn new(path: Path, layer: LinkType) -> Self {
         Self {
@@ -80,9 +80,9 @@ impl Queue {
         }
     }
 
-    /// Takes a frame, with `header_bytes` of the TAP's own before it, at the moment it was sent. Gives
-    /// the moment in which the sender is rid of it: when its last bit has passed the bottleneck, or at
-    /// once if it is lost.
+    /// Takes a frame, with `header_bytes` of the TAP's own before it, at the moment it was sent.
+    /// Returns the moment when the sender is rid of it: when its last bit has passed the bottleneck,
+    /// or at once if it is lost.
     pub fn push(&mut self, now: Instant, mut frame: Vec<u8>, header_bytes: usize) -> Instant {
         self.counts.taken += 1;
         let header_bytes = header_bytes.min(frame.len());
@@ -118,7 +118,7 @@ impl Queue {
         self.under_way.push(Reverse(UnderWay { arrives, number, frame, corrupted }));
     }
 
-    /// When the last bit of a frame will have left; none if there is no room for it.
+    /// Returns when the last bit of a frame will have left; `None` if there is no room for it.
     fn pass_bottleneck(&mut self, now: Instant, bytes: usize) -> Option<Instant> {
         let Some(rate) = self.path.rate.map(|rate| u128::from(rate.max(1))) else {
             return Some(now);
@@ -144,13 +144,13 @@ impl Queue {
         }
     }
 
-    /// When the next frame arrives.
+    /// Returns when the next frame arrives.
     #[must_use]
     pub fn next_arrival(&self) -> Option<Instant> {
         self.under_way.peek().map(|Reverse(first)| first.arrives)
     }
 
-    /// A frame that has arrived by now.
+    /// Takes a frame that has arrived by now.
     pub fn pop(&mut self, now: Instant) -> Option<Arrived> {
         if self.next_arrival()? > now {
             return None;
@@ -159,7 +159,7 @@ impl Queue {
         Some(Arrived { frame, corrupted })
     }
 
-    /// What has happened so far.
+    /// Returns the counters so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
@@ -181,7 +181,7 @@ impl Queue {
     }
 }
 
-/// Octets of TCP data in a frame; none if it is not TCP.
+/// Returns the octets of TCP data in a frame; `None` if it is not TCP.
 fn data_bytes(layer: LinkType, frame: &[u8]) -> Option<u32> {
     Some(read_frame(layer, frame, frame.len()).ok()?.payload_bytes)
 }

@@ -1,5 +1,5 @@
-//! Which settings keep the queue below TCP as short as one wants it: a pure function, and what it
-//! is made from. docs/LAB.md has the measurements behind it.
+//! Chooses settings that keep the queue below TCP as short as desired: a pure function of its inputs.
+//! docs/LAB.md has the underlying measurements.
 #![forbid(unsafe_code)]
 
 use std::num::NonZeroU32;
@@ -7,20 +7,20 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-/// Settings of a sending host that bound what TCP puts into the queues below it. What is absent
-/// stays as it is.
+/// Settings of a sending host that bound what TCP puts into the queues below it. `None` leaves a
+/// setting as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct QueueSettings {
     /// `net.ipv4.tcp_limit_output_bytes`.
     pub limit_output_bytes: Option<u32>,
     /// `net.ipv4.tcp_tso_rtt_log`.
     pub tso_rtt_log: Option<u32>,
-    /// `net.ipv4.tcp_min_tso_segs`: a train has at least so many segments, if there is that much to
+    /// `net.ipv4.tcp_min_tso_segs`: the fewest segments of a train, if there is that much to
     /// send.
     pub min_tso_segments: Option<u32>,
     /// `gso_max_size` of the device, for IPv4 and IPv6.
     pub gso_max_bytes: Option<u32>,
-    /// `gso_max_segs` of the device. A congestion control may have a least length of a train of its
+    /// `gso_max_segs` of the device. A congestion control may have a minimum train length of its
     /// own, which `min_tso_segments` does not bound: BBR's is two segments (`bbr_min_tso_segs`).
     pub gso_max_segments: Option<u32>,
     /// SO_MAX_PACING_RATE of each socket that sends in bulk, in octets of payload a second.
@@ -28,7 +28,7 @@ pub struct QueueSettings {
 }
 
 impl QueueSettings {
-    /// What the kernel does of itself.
+    /// The kernel's defaults.
     pub const KERNEL: Self = Self {
         limit_output_bytes: None,
         tso_rtt_log: None,
@@ -39,41 +39,41 @@ impl QueueSettings {
     };
 }
 
-/// A full frame of Ethernet, as shapers count it, and what of it is TCP's payload (with time stamps).
+/// A full Ethernet frame, as shapers count it, and its TCP payload (with time stamps).
 const FRAME_BYTES: u64 = 1514;
 const PAYLOAD_BYTES: u64 = 1448;
-/// What the kernel takes off `gso_max_size` for headers (`MAX_TCP_HEADER` + 1, at most 321 octets;
+/// What the kernel subtracts from `gso_max_size` for headers (`MAX_TCP_HEADER` + 1, at most 321 octets;
 /// `sk_setup_caps`, net/core/sock.c).
 const HEADER_ROOM_BYTES: u64 = 320;
-/// What a train costs of the limit beside its payload: the limit counts `truesize`.
+/// What a train takes of the limit beside its payload: the limit counts `truesize`.
 const TRAIN_OVERHEAD_BYTES: u64 = 1280;
-/// The most that a train of 64 KiB can hold.
+/// Most segments in a train of 64 KiB.
 const MOST_SEGMENTS: u64 = 43;
-/// Trains of one connection that are below TCP at any time: below two the limit does not hold
+/// Trains of one connection that are below TCP at any time: the limit does not apply below two
 /// (`tcp_small_queue_check`, net/ipv4/tcp_output.c).
 const TRAINS: u64 = 2;
-/// How long a sender takes from a completion to its next train, wake-ups included. With less than
-/// that below it, a device runs dry: at 1 Gbit/s 65 µs lost a tenth of the throughput, 130 µs nothing.
+/// Time from a completion to the sender's next train, wake-ups included. With less than that
+/// queued, a device runs dry: at 1 Gbit/s 65 µs lost a tenth of the throughput, 130 µs nothing.
 const TURN_ROUND: Duration = Duration::from_micros(140);
-/// A train takes at least so long on the link: making one and taking in its ACKs costs a core nearly
+/// Shortest time of a train on the link: making one and processing its ACKs costs a core nearly
 /// the same however long it is. At 1 Gbit/s, on two cores that hold both ends, eight senders with
 /// trains of one segment (12 µs) lost two fifths of the throughput, of three (36 µs) now and then some,
-/// of four (48 µs) nothing; more of the short ones on their way did not help.
+/// of four (48 µs) nothing; more short ones in flight did not help.
 const SHORTEST_TRAIN: Duration = Duration::from_micros(45);
-/// Of the target, in percent: the rest is for what the device itself holds, and for wake-ups.
+/// Share of the target, in percent: the rest is for what the device itself holds, and for wake-ups.
 const SHARE_OF_TARGET: u64 = 60;
-/// Of a link's rate, in tenths of a percent: paced at more than that, queues do not shrink again.
+/// Share of a link's rate, in tenths of a percent: with faster pacing, queues do not shrink again.
 const PACED_SHARE: u64 = 992;
 
-/// Settings with which no packet waits much longer than `target` below TCP, at `rate` bits a second.
+/// Returns settings with which no packet waits much longer than `target` below TCP, at `rate` bits a second.
 ///
-/// `senders` are the connections that will send in bulk at a time. Where their number is known, each
-/// is paced at its part of the rate, which nearly empties the queue; none may then have more than
-/// its part, even while others are silent. Where it is not known, one is assumed, and each other
-/// adds as much again.
+/// `senders` is the number of connections that will send in bulk at a time. Where it is known, each
+/// is paced at its share of the rate, which nearly empties the queue; none may then exceed
+/// its share, even while others are silent. Where it is not known, one is assumed, and each further
+/// sender adds as much again.
 ///
-/// A target that is too short to keep the device busy is not met: throughput goes first. Nor is one
-/// shorter than two of the shortest trains of each sender: TCP always has that much below it. From
+/// A target that is too short to keep the device busy is missed: throughput comes first. So is one
+/// shorter than two of the shortest trains of each sender: TCP always has that much queued. From
 /// 0.25 Gbit/s up many senders need a longer one, or pacing.
 #[must_use]
 pub fn small_queues(rate: u64, target: Duration, senders: Option<NonZeroU32>) -> QueueSettings {
@@ -86,7 +86,7 @@ pub fn small_queues(rate: u64, target: Duration, senders: Option<NonZeroU32>) ->
         .max(bytes_in(rate, SHORTEST_TRAIN).div_ceil(FRAME_BYTES))
         .clamp(1, MOST_SEGMENTS);
     let train_bytes = segments * PAYLOAD_BYTES + TRAIN_OVERHEAD_BYTES;
-    // As long as one train is below the limit and two are not, two are on their way. Where the
+    // While one train is below the limit and two are not, two are in flight. Where the
     // largest trains are not enough, the limit lets more of them through.
     let limit_bytes = (train_bytes * 3 / 2).max(bytes.saturating_sub(train_bytes));
     QueueSettings {
@@ -100,7 +100,7 @@ pub fn small_queues(rate: u64, target: Duration, senders: Option<NonZeroU32>) ->
     }
 }
 
-/// How long what TCP has below it at least takes to send: two trains of each sender, as long as the
+/// Returns how long TCP's least backlog takes to send: two trains of each sender, as long as the
 /// settings make them. `None` if they do not say.
 #[must_use]
 pub fn least_queued(rate: u64, senders: NonZeroU32, settings: &QueueSettings) -> Option<Duration> {
@@ -110,7 +110,7 @@ pub fn least_queued(rate: u64, senders: NonZeroU32, settings: &QueueSettings) ->
     Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
 }
 
-/// Payload that a link of this rate carries in a second without a queue.
+/// Returns the payload that a link of this rate carries in a second without a queue.
 fn paced(rate: u64) -> u64 {
     let octets = u128::from(rate) / 8;
     let payload = octets * u128::from(PAYLOAD_BYTES * PACED_SHARE) / u128::from(FRAME_BYTES * 1000);
@@ -125,7 +125,7 @@ fn bytes_in(rate: u64, time: Duration) -> u64 {
 }
 
 fn narrow(bytes: u64) -> u32 {
-    // What the kernel keeps them in is signed.
+    // The kernel stores them in signed numbers.
     u32::try_from(bytes.min(i32::MAX as u64)).unwrap_or(i32::MAX as u32)
 }
 

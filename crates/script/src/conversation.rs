@@ -1,5 +1,5 @@
-//! Between what a script says and what is on the wire: numbers relative to both sides' first, and what a
-//! script leaves out because it follows.
+//! Translation between a script and the wire: sequence numbers relative to each side's initial one, and
+//! the fields that a script leaves out because they follow.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -10,40 +10,40 @@ use uncork_wire::{Protocol, SeqNumber, ipv4};
 
 use crate::language::{Offered, Segment, Stamp, length};
 
-/// The host that is asked, and the peer that the script is.
+/// The tested host, and the peer that the script plays.
 pub(crate) const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 pub(crate) const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
-/// Where the host listens.
+/// The port at which the host listens.
 pub(crate) const PORT: u16 = 80;
 /// Port of the peer in the connection `a`.
 const FIRST_PEER_PORT: u16 = 40_000;
-/// Where the peer's numbers begin: so that they wrap after sixteen.
+/// The peer's initial sequence number, chosen so that its numbers wrap after sixteen.
 const PEER_ISS: SeqNumber = SeqNumber(0xffff_fff0);
-/// What the peer can take where the script does not say.
+/// The peer's window where the script does not give one.
 const WINDOW: u16 = 65_535;
 
-/// The port of the peer's end.
+/// Returns the peer's port of a connection.
 pub(crate) fn peer_port(connection: char) -> u16 {
     FIRST_PEER_PORT + (u32::from(connection) - u32::from('a')) as u16
 }
 
-/// The octet at a place of a stream, in both directions.
+/// Returns the octet at an offset of a stream, in both directions.
 pub(crate) fn octet(place: usize) -> u8 {
     (place % 251) as u8
 }
 
-/// What was said so far in one connection.
+/// The state of one connection so far.
 #[derive(Debug, Clone, Default)]
 struct Talk {
     host_port: Option<u16>,
     host_iss: Option<SeqNumber>,
-    /// Behind the last that each has sent; what of the peer's has come without a gap.
+    /// Next sequence number of each side; `peer_whole` is how far the peer's stream has arrived without a gap.
     host_next: u32,
     peer_next: u32,
     peer_whole: u32,
-    /// Where the peer's stream begins: behind its SYN.
+    /// Beginning of the peer's stream: after its SYN.
     peer_start: u32,
-    /// The host's clock, as it was seen last.
+    /// The host's last timestamp value.
     host_stamp: u32,
 }
 
@@ -54,11 +54,11 @@ pub(crate) struct Conversation {
 }
 
 impl Conversation {
-    /// The peer says this: the packet.
+    /// Returns the packet for a segment of the peer.
     pub(crate) fn speak(&mut self, segment: &Segment) -> Vec<u8> {
         let talk = self.talks.entry(segment.connection).or_default();
         let syn = segment.flags.has(Flags::SYN);
-        // A SYN with no number is the connection's first.
+        // A SYN without a number is the connection's first.
         let seq = segment.seq.unwrap_or(if syn { 0 } else { talk.peer_next });
         let end = seq.wrapping_add(segment.length());
         if syn {
@@ -91,7 +91,7 @@ impl Conversation {
         packet(&fields, &options, &data, segment.tos.unwrap_or_default())
     }
 
-    /// A packet of the host's, as a script says it; none if it is no TCP of a connection.
+    /// Parses a packet of the host into a script's segment; an error if it is not TCP of a connection.
     pub(crate) fn hear(&mut self, packet: &[u8]) -> Result<Segment, String> {
         let (ip, tcp) = ipv4::Header::read(packet).map_err(|error| format!("{error:?}"))?;
         let mut sum = Sum::default();
@@ -112,7 +112,7 @@ impl Conversation {
             talk.host_iss = Some(header.seq());
             talk.host_next = 0;
         }
-        // A reset for somebody unknown takes its number from what it answers (RFC 9293 §3.10.7.1).
+        // A reset for an unknown connection takes its number from the segment that it answers (RFC 9293 §3.10.7.1).
         let iss = talk.host_iss.unwrap_or(SeqNumber(0));
         let data = tcp.get(header.header_bytes()..).unwrap_or_default();
         let bytes = data.len() as u32;
@@ -140,7 +140,7 @@ impl Conversation {
         })
     }
 
-    /// How `heard` differs from what is wanted, which has been completed by what was before it.
+    /// Returns how `heard` differs from what is expected, which was completed from the state before it.
     pub(crate) fn difference(&self, before: &Expected, heard: &Segment) -> Option<String> {
         let wanted = &before.0;
         let same = wanted.connection == heard.connection
@@ -153,7 +153,7 @@ impl Conversation {
         (!same).then(|| format!("expected {}> {wanted}", wanted.connection))
     }
 
-    /// Completes what a script expects with what follows from what was said.
+    /// Completes an expected segment from the state so far.
     pub(crate) fn expect(&self, segment: &Segment) -> Expected {
         let nothing = Talk::default();
         let talk = self.talks.get(&segment.connection).unwrap_or(&nothing);
@@ -167,11 +167,11 @@ impl Conversation {
     }
 }
 
-/// What must come, with all its numbers.
+/// An expected segment, with all its numbers.
 #[derive(Debug)]
 pub(crate) struct Expected(pub(crate) Segment);
 
-/// Whether these are the options, no others, and as far as they are written.
+/// Whether these are exactly the options, as far as they are given.
 fn matches(wanted: &Offered, heard: &Segment) -> bool {
     let heard = heard.options.clone().unwrap_or_default();
     let stamps = match (wanted.stamp, heard.stamp) {
@@ -213,7 +213,7 @@ fn as_said(set: &OptionSet) -> Offered {
     }
 }
 
-/// A packet from the peer to the host.
+/// Returns a packet from the peer to the host.
 fn packet(fields: &Fields, options: &OptionSet, data: &[u8], tos: u8) -> Vec<u8> {
     let mut segment = vec![0; 60];
     let header_bytes = fields.emit(options, &mut segment);
@@ -242,10 +242,10 @@ mod tests {
         segment
     }
 
-    /// What the host would send, seen from its side: the same packet with addresses turned round.
+    /// Returns the packet that the host would send: the same with the addresses swapped.
     fn from_host(fields: Fields, data: &[u8]) -> Vec<u8> {
         let mut packet = packet(&fields, &OptionSet::default(), data, 0);
-        // The sum does not mind who is who.
+        // Swapping the addresses does not change the checksum.
         packet[12..16].copy_from_slice(&HOST.octets());
         packet[16..20].copy_from_slice(&PEER.octets());
         packet
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(talk.difference(&wanted, &heard), None);
         talk.speak(&segment(". (0)"));
         talk.speak(&segment("P. (10)"));
-        // A gap: what comes behind it is not acknowledged.
+        // A gap: data after it are not acknowledged.
         talk.speak(&segment("P. 21(10)"));
         let wanted = talk.expect(&segment("P. (3)"));
         fields = Fields {
@@ -284,7 +284,7 @@ mod tests {
         let (_, tcp) = ipv4::Header::read(&next).unwrap();
         let header = Header::read(tcp, tcp.len()).unwrap();
         assert_eq!((header.seq(), header.ack()), (PEER_ISS + 31, Some(SeqNumber(81))));
-        // Other data than was written, and another length than was wanted.
+        // Other data than were written, and another length than was expected.
         assert!(talk.hear(&from_host(fields, &[9, 9, 9])).unwrap_err().contains("octet 0"));
         let wanted = talk.expect(&segment("P. 1(4)"));
         assert!(talk.difference(&wanted, &heard).is_some());

@@ -1,4 +1,4 @@
-//! What a script is played on.
+//! The host that a script is played on.
 
 use std::io;
 use std::time::Duration;
@@ -7,41 +7,41 @@ use nix::errno::Errno;
 
 use crate::language::{Call, Side};
 
-/// A packet that the host has sent.
+/// A packet that the host sent.
 #[derive(Debug, Clone)]
 pub struct Sent {
-    /// When, after the host's beginning.
+    /// Time since the host's beginning.
     pub at: Duration,
-    /// From its IP header on.
+    /// The packet from its IP header on.
     pub bytes: Vec<u8>,
 }
 
-/// What a socket call has said.
+/// Result of a socket call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// It was done; of octets, so many.
+    /// Success; the number of octets, if any.
     Done(usize),
-    /// These octets came.
+    /// The octets that were read.
     Read(Vec<u8>),
-    /// It failed.
+    /// The error.
     Failed(Errno),
 }
 
-/// How much earlier or later than written something may happen.
+/// Deviations from the written time that are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tolerance {
-    /// How much earlier: timers that count in ticks begin in the middle of one.
+    /// How much too early: timers that count in ticks may start in the middle of one.
     pub early: Duration,
-    /// How much later.
+    /// How much too late.
     pub late: Duration,
-    /// How much later what comes at once may be.
+    /// How much too late for something that is due at once.
     pub at_once: Duration,
-    /// In which part of a longer time: timer wheels are the coarser the farther away.
+    /// The divisor of a longer time that is added: timer wheels are coarser for later timers.
     pub part: u32,
 }
 
 impl Tolerance {
-    /// How late something may be that is due after `due`.
+    /// Returns how late something may be that is due after `due`.
     #[must_use]
     pub fn lateness(&self, due: Duration) -> Duration {
         if due.is_zero() {
@@ -51,27 +51,27 @@ impl Tolerance {
     }
 }
 
-/// The host itself does not work: nothing is said of its TCP.
+/// The host itself fails, which says nothing about its TCP.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// A call of the system failed.
+    /// A system call failed.
     #[error("cannot {doing}: {error}")]
     System {
-        /// What was tried.
+        /// What was attempted.
         doing: &'static str,
-        /// Why not.
+        /// The error.
         error: io::Error,
     },
-    /// The place for it could not be made.
+    /// The environment could not be set up.
     #[error("cannot prepare the host: {0}")]
     Place(String),
-    /// A script asks for what this host has not.
+    /// A script needs what this host does not have.
     #[error("{0}")]
     Lacking(String),
 }
 
 impl HostError {
-    /// For `map_err`.
+    /// Returns a conversion for `map_err`.
     pub fn system<E: Into<io::Error>>(doing: &'static str) -> impl Fn(E) -> Self {
         move |error| Self::System { doing, error: error.into() }
     }
@@ -79,34 +79,34 @@ impl HostError {
 
 /// A host with one TCP and one device.
 pub trait Host {
-    /// Which of the two it is.
+    /// Returns which of the two hosts it is.
     fn side(&self) -> Side;
 
-    /// How exact it can be expected to be.
+    /// Returns how exact its times are.
     fn tolerance(&self) -> Tolerance;
 
-    /// Time since its beginning.
+    /// Returns the time since its beginning.
     fn now(&self) -> Duration;
 
-    /// Lets time go on until then.
+    /// Lets time pass until `at`.
     ///
     /// # Errors
     /// If the host is broken.
     fn sleep_until(&mut self, at: Duration) -> Result<(), HostError>;
 
-    /// A packet from the network, from its IP header on.
+    /// Passes a packet from the network to the host, from its IP header on.
     ///
     /// # Errors
     /// If the host is broken.
     fn inject(&mut self, packet: &[u8]) -> Result<(), HostError>;
 
-    /// The next packet that it has sent, or sends until then.
+    /// Returns the next packet that it has sent, or sends by `until`.
     ///
     /// # Errors
     /// If the host is broken.
     fn next(&mut self, until: Duration) -> Result<Option<Sent>, HostError>;
 
-    /// Makes a socket call, which never waits. `data` is what send(2) sends.
+    /// Makes a socket call, which never blocks. `data` is what send(2) sends.
     ///
     /// # Errors
     /// If the host is broken, or has no such call.

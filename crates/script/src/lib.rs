@@ -1,10 +1,10 @@
-//! Scripts of socket calls and segments: what a TCP is told by its program and by its peer, and what it
-//! must say, and when. One script is played on two hosts, so that what it asks of the stack is shown to
-//! be what Linux does:
+//! Scripts of socket calls and segments: the inputs of a TCP from its program and its peer, its
+//! expected output, and the times. One script is played on two hosts, which shows that what it asks of
+//! the stack is what Linux does:
 //!
 //! - [`Ours`]: the stack, in virtual time, exact to the millisecond;
-//! - [`Kernel`]: the kernel's sockets in a network namespace of their own, behind a TUN device of which
-//!   this crate holds the other end. In real time: how late something may be is [`Tolerance`].
+//! - [`Kernel`]: the kernel's sockets in a network namespace of their own, behind a TUN device whose
+//!   other end this crate holds. In real time: [`Tolerance`] is how late something may be.
 //!
 //! ```text
 //! scripts/*.tcp ─▶ language ─▶ play ─▶ Host ─┬─▶ Ours:   uncork-packetdrill ─▶ stack
@@ -12,7 +12,7 @@
 //!                       (conversation)
 //! ```
 //!
-//! docs/PACKETDRILL.md tells how a script is written.
+//! docs/PACKETDRILL.md describes the language.
 #![forbid(unsafe_code)]
 
 mod conversation;

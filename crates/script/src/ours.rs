@@ -1,4 +1,4 @@
-//! The stack, behind the socket calls that packetdrill makes of it, in virtual time.
+//! The stack in virtual time, behind the socket calls that packetdrill makes.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ use crate::language::{Call, Choice, Setup, Side};
 const MTU: u16 = 1500;
 /// Timers of the stack are exact; scripts write milliseconds.
 const EXACT: Duration = Duration::from_millis(1);
-/// What listens, among the sockets that have letters.
+/// Name of the listener, among the sockets that have letters.
 const LISTENER: char = '!';
 
 /// A host with this project's stack.
@@ -31,11 +31,11 @@ pub struct Ours {
 }
 
 impl Ours {
-    /// A host that is as a script wants it.
+    /// Sets up a host for a script.
     ///
     /// # Errors
     ///
-    /// If the script asks for a setting that the stack has not.
+    /// If the script needs a setting that the stack does not have.
     pub fn new(setup: &Setup) -> Result<Self, HostError> {
         let mut settings = Settings::default();
         let asked = RefCell::new(BTreeSet::new());
@@ -48,7 +48,7 @@ impl Ours {
         if let Some((name, _)) = setup.sysctls.iter().find(|(name, _)| !asked.contains(name)) {
             return Err(HostError::Lacking(format!("the stack has no setting {name}")));
         }
-        // Each segment is a packet of its own, as the TUN device has them.
+        // Each segment is a packet of its own, as with the TUN device.
         settings.device = Capabilities {
             reports_completions: setup.link.is_some(),
             ..Capabilities::plain(Medium::Ip, MTU)
@@ -64,7 +64,7 @@ impl Ours {
         Ok(Self { world, began, sockets: BTreeMap::new() })
     }
 
-    /// The socket of this name.
+    /// Returns the socket of this name.
     fn socket(&self, name: char) -> Result<RawFd, HostError> {
         let found = self.sockets.get(&name).copied();
         found.ok_or_else(|| HostError::Lacking(format!("there is no socket {name}")))
@@ -106,7 +106,7 @@ impl Ours {
     }
 }
 
-/// What setsockopt(2) is given: level, name, value.
+/// Returns the arguments of setsockopt(2): level, name, value.
 fn options(choice: Choice) -> Vec<(i32, i32, Vec<u8>)> {
     let int = |value: u32| value.to_ne_bytes().to_vec();
     let tcp = |name: i32, value: u32| (libc::SOL_TCP, name, int(value));
@@ -138,7 +138,7 @@ fn set(world: &mut World, fd: RawFd, choice: Choice) -> Result<(), Errno> {
         .try_for_each(|(level, name, value)| world.set_option(fd, level, name, &value))
 }
 
-/// SO_ERROR as the failure that it stands for.
+/// Returns SO_ERROR as the failure that it stands for.
 fn error(world: &mut World, fd: RawFd) -> Result<(), Errno> {
     let value = world.option(fd, libc::SOL_SOCKET, libc::SO_ERROR)?;
     let number = value.first_chunk().map_or(0, |octets| i32::from_ne_bytes(*octets));
@@ -225,7 +225,7 @@ impl Host for Ours {
 
 impl Drop for Ours {
     fn drop(&mut self) {
-        // The table of descriptors leaves them to packetdrill, which is not here.
+        // The table leaves open descriptors to packetdrill, which is absent here.
         for &fd in self.sockets.values() {
             let _ = self.world.call(|world| world.close(fd));
         }

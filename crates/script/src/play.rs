@@ -1,7 +1,7 @@
-//! Playing a script on a host: one line after the other, each at its time.
+//! Plays a script on a host: one line after the other, each at its time.
 //!
-//! A packet must come when the script says and nothing else may come before: what leaves without having
-//! been asked for is found before the next thing is done, and at the end.
+//! A packet must be sent when the script says, and nothing else before: unexpected packets are found
+//! before the next event, and at the end.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,22 +11,22 @@ use crate::conversation::{Conversation, octet};
 use crate::host::{Answer, Host, HostError, Sent};
 use crate::language::{Call, Line, Script, Segment, Step, Wanted};
 
-/// A script does not hold on a host.
+/// A script fails on a host.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {message}\n{trace}")]
 pub struct Failure {
-    /// Which line of it, from 1.
+    /// Number of the line, from 1.
     pub line: usize,
-    /// What differs.
+    /// The difference.
     pub message: String,
-    /// What has happened, with times.
+    /// The events so far, with times.
     pub trace: String,
-    /// How long the player himself was kept from doing at most, beyond what the script has him wait: what
-    /// is due meanwhile comes in another order than is written, so nothing is said if that is much.
+    /// The longest delay of the player itself, beyond the waits of the script: events that are due
+    /// meanwhile come in another order than is written, so a long delay makes the verdict void.
     pub held_up: Duration,
 }
 
-/// Between which moments something was done: the host's timers began there.
+/// The interval within which something was done, when the host's timers started.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     before: Duration,
@@ -38,20 +38,20 @@ struct Player<'a> {
     talk: Conversation,
     mark: Mark,
     /// Time that was lost between lines since the last one that had to wait: a timer that an earlier
-    /// line began is due so much earlier.
+    /// line started is due so much earlier.
     lost: Duration,
     held_up: Duration,
-    /// How much each socket has read and written.
+    /// Octets that each socket has read and written.
     read: BTreeMap<char, usize>,
     written: BTreeMap<char, usize>,
     trace: String,
 }
 
-/// Plays a script, those of its lines that are for this host, and gives what happened, with times.
+/// Plays the lines of a script that are for this host, and returns the events with times.
 ///
 /// # Errors
 ///
-/// [`Failure`] says what differs, and in which line.
+/// [`Failure`] gives the difference and the line.
 pub fn play(script: &Script, host: &mut dyn Host) -> Result<String, Failure> {
     let now = host.now();
     let side = host.side();
@@ -118,7 +118,7 @@ impl Player<'_> {
         let _ = writeln!(self.trace, "{:>12.3} ms  {text}", at.as_secs_f64() * 1e3);
     }
 
-    /// Whatever has left by now was not asked for.
+    /// Checks that no packet was sent unexpectedly by now.
     fn nothing_left(&mut self) -> Result<(), String> {
         let now = self.host.now();
         match self.host.next(now).map_err(broken)? {

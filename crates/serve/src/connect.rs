@@ -1,4 +1,4 @@
-//! One connection of ours between standard input and standard output.
+//! One connection of our own between standard input and standard output.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -14,37 +14,37 @@ use uncork_stack::{
 use crate::signals::Signals;
 use crate::stat::Responder;
 
-/// What is read at once.
+/// Octets that are read at once.
 const CHUNK_BYTES: usize = 64 << 10;
-/// What a pipe or a terminal that can be written takes without making us wait (pipe(7), PIPE_BUF).
+/// Octets that a writable pipe or terminal takes without blocking us (pipe(7), PIPE_BUF).
 const PIPE_BYTES: usize = 4096;
-/// How long the other end may take to confirm our last octets, after it has sent its own.
+/// How long the peer may take to acknowledge our last octets, after it has sent its own.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Keys of what is watched.
+/// Keys of watched descriptors.
 const SIGNALS: u64 = 0;
 const INPUT: u64 = 1;
 const OUTPUT: u64 = 2;
 const RESPONDER: u64 = 3;
 
-/// How it ended.
+/// How the connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// The other end has sent its last.
+    /// The peer has sent its FIN.
     ByPeer,
-    /// A signal has asked for it.
+    /// A signal has asked for the end.
     BySignal,
-    /// Nobody reads what comes.
+    /// Nobody reads the output any more.
     OutputClosed,
-    /// What comes cannot be written: the system's number of why.
+    /// Received data cannot be written to the output: the errno.
     OutputFailed(i32),
-    /// What is to be sent cannot be read: the system's number of why.
+    /// The input cannot be read: the errno.
     InputFailed(i32),
-    /// It has failed.
+    /// The connection has failed.
     Failed(ConnectionError),
 }
 
-/// Octets on their way from one side to the other.
+/// Octets in transit from one side to the other.
 #[derive(Debug, Default)]
 struct Passing {
     bytes: Vec<u8>,
@@ -61,7 +61,7 @@ impl Passing {
     }
 }
 
-/// The connection, and what it connects.
+/// The connection, and the descriptors that it joins.
 #[derive(Debug)]
 pub(crate) struct Dialogue {
     socket: SocketId,
@@ -76,7 +76,7 @@ pub(crate) struct Dialogue {
     input_ended: bool,
     told_end: bool,
     ended: Option<Ended>,
-    /// Since it has ended: when it is given up.
+    /// After the end: when the connection is given up.
     deadline: Option<Instant>,
     grace: Duration,
     quiet: bool,
@@ -91,7 +91,7 @@ impl Dialogue {
         grace: Duration,
     ) -> io::Result<Self> {
         let output = File::from(output);
-        // A file takes all at once, everything else perhaps not.
+        // A file takes everything at once, other outputs perhaps not.
         let output_bytes = if output.metadata()?.is_file() { CHUNK_BYTES } else { PIPE_BYTES };
         Ok(Self {
             socket,
@@ -126,7 +126,7 @@ impl Dialogue {
             self.told_end = true;
             stack.shutdown(now, self.socket, Shutdown::Write);
         }
-        // What still comes is nobody's: it is dropped, and not answered with a reset at once.
+        // Nobody wants data that still arrive: they are dropped, and not answered with a reset at once.
         self.drop_incoming(stack, now);
     }
 
@@ -136,7 +136,7 @@ impl Dialogue {
         if !stack.is_readable(self.socket) {
             return;
         }
-        // The end: nothing is left that the name is needed for.
+        // The end of the data: the socket's id is no longer needed.
         stack.close(now, self.socket);
     }
 
@@ -210,7 +210,7 @@ impl Dialogue {
     }
 }
 
-/// Whether it is to be tried again.
+/// Whether the operation is to be retried.
 fn is_later(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
 }
@@ -243,7 +243,7 @@ impl Program for Dialogue {
     fn watched(&self) -> Vec<Watch<'_>> {
         let mut watched =
             vec![Watch { fd: self.signals.fd(), interest: Interest::Read, key: SIGNALS }];
-        // What is typed before the connection is open would be lost if it never opens.
+        // Input from before the connection is open would be lost if it never opens.
         if self.connected && !self.input_ended && self.to_peer.is_empty() && self.ended.is_none() {
             watched.push(Watch { fd: self.input.as_fd(), interest: Interest::Read, key: INPUT });
         }
@@ -269,7 +269,7 @@ impl Program for Dialogue {
                     self.from_peer = Passing::default();
                     self.end(stack, now, Ended::BySignal, self.grace);
                 }
-                // Whoever asks twice does not want to wait.
+                // A second signal means that the user does not want to wait.
                 if count > 0 && again {
                     self.deadline = Some(now);
                 }

@@ -1,4 +1,4 @@
-//! Why a program ends without having done what it was asked for.
+//! Errors that end a program.
 
 use std::io;
 use std::net::IpAddr;
@@ -8,44 +8,44 @@ use uncork_bpf::owned;
 use uncork_driver::OpenError;
 use uncork_stack::{ConnectError, ConnectionError, ListenError};
 
-/// Why, and what to do.
+/// Why a program has failed, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The port could not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// What is the stack's could not be taken away from the kernel.
+    /// What the stack owns could not be kept from the kernel.
     #[error(transparent)]
     Owned(#[from] owned::Error),
-    /// An address of the kernel's was asked for.
+    /// The address belongs to the kernel.
     #[error(
         "{0} is an address of this host already: give the stack one that nobody has, of the same \
          network"
     )]
     Taken(IpAddr),
-    /// An address that no host can have was asked for.
+    /// The address is one that no host can have.
     #[error(
         "{0} is no address that a host can have: give the stack one of its network that nobody has"
     )]
     Nobodys(IpAddr),
-    /// The TAP device is there and has no addresses.
+    /// The kernel's end of the TAP could not be set up.
     #[error("the kernel's end of {device} cannot be set up ({doing}): {error}")]
     Setup {
         /// The device.
         device: String,
         /// What was attempted.
         doing: &'static str,
-        /// What the kernel says.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// An MTU was asked for where it is the device's.
+    /// An MTU was given for a device that has its own.
     #[error(
         "--mtu sets that of a TAP: {device} is there and has its own, which ip link set {device} mtu {mtu} changes"
     )]
     Mtu {
         /// The device.
         device: String,
-        /// What was asked for.
+        /// The MTU that was given.
         mtu: u16,
     },
     /// The device has an XDP program that is not ours.
@@ -56,89 +56,89 @@ pub enum Error {
     Occupied {
         /// The device.
         device: String,
-        /// Number of the program.
+        /// Id of the program.
         program: u32,
     },
-    /// The driver has no XDP.
+    /// The driver has no native XDP.
     #[error(
         "the driver of the device {0} has no XDP of its own, and without that AF_XDP is no better than a packet \
          socket: use one"
     )]
     NoXdp(String),
-    /// No address of the version of the peer's.
+    /// The stack has no address of the peer's version of IP.
     #[error("there is no address of the version of {0}: give one more with --addr")]
     Version(IpAddr),
-    /// No network has it.
+    /// No route leads to the address.
     #[error("{0} is in no network of --addr: name the router to it with --gateway")]
     NoRoute(IpAddr),
-    /// Two routers to everywhere.
+    /// Two default routers of one version of IP were given.
     #[error(
         "{0} and {1} are two routers to the same: name one of each version of IP with --gateway"
     )]
     Gateways(IpAddr, IpAddr),
-    /// The stack's own, or nobody's.
+    /// The router's address is the stack's own, or one that no host can have.
     #[error("{0} is no router's address: name another with --gateway")]
     NoGateway(IpAddr),
-    /// A router that is on no network of the stack's.
+    /// The router is on none of the stack's networks.
     #[error(
         "the router {0} is in no network of --addr, so that none of them reaches it: correct one of the two, or \
          give --addr without a network (prefix length 32, for IPv6 128) if the router is on this link all the same"
     )]
     FarGateway(IpAddr),
-    /// Nothing listens to what comes to a port twice.
+    /// The stack refuses to listen at the port.
     #[error("cannot listen at {0}: {1}")]
     Listen(IpAddr, ListenError),
-    /// On kernel sockets.
+    /// The kernel refuses to listen.
     #[error("cannot listen at {address}:{port} on a kernel socket: {error}{}", missing(*port, error))]
     KernelListen {
-        /// Where.
+        /// The address.
         address: IpAddr,
-        /// Where.
+        /// The port.
         port: u16,
-        /// What the kernel says.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// The connection was not begun.
+    /// The connection could not be begun.
     #[error("cannot connect: {0}")]
     Connect(ConnectError),
     /// The connection has failed.
     #[error("the connection to {0} has failed: {1}")]
     Connection(std::net::SocketAddr, ConnectionError),
-    /// The recording could not be begun.
+    /// The recording could not be started.
     #[error("{}: {error}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
-    /// The recording has ended before what it records.
+    /// The recording has ended before the traffic.
     #[error("the recording {} broke off: {error}", path.display())]
     Recording {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
-    /// Nobody can ask for its connections.
+    /// The socket for queries could not be opened.
     #[error("cannot listen at {} for uncork stack stat: {error} (--socket names another place)", path.display())]
     Socket {
         /// The Unix socket.
         path: PathBuf,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
-    /// Anything else.
+    /// Any other error of the system.
     #[error("{doing}: {error}")]
     System {
         /// What was attempted.
         doing: &'static str,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
 }
 
-/// What it takes to listen at a port that is not everybody's.
+/// Returns what it takes to listen at a privileged port.
 fn missing(port: u16, error: &io::Error) -> String {
     if error.kind() != io::ErrorKind::PermissionDenied {
         return String::new();
@@ -154,7 +154,7 @@ impl Error {
         move |error| Self::System { doing, error }
     }
 
-    /// With the name of a device where there is its number.
+    /// Adds the name of a device to an error that has its index.
     pub(crate) fn of_device(name: &str) -> impl Fn(owned::Error) -> Self {
         move |error| {
             let device = name.to_owned();
@@ -171,7 +171,7 @@ impl Error {
         Self::System { doing, error: io::Error::from_raw_os_error(number) }
     }
 
-    /// Whether what was asked for cannot be, on this host.
+    /// Whether the request is impossible on this host.
     #[must_use]
     pub fn is_usage(&self) -> bool {
         match self {
@@ -196,7 +196,7 @@ impl Error {
         }
     }
 
-    /// Whether a privilege is missing; the sentence names it.
+    /// Whether a privilege is missing; the message names it.
     #[must_use]
     pub fn is_permission(&self) -> bool {
         match self {

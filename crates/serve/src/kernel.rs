@@ -1,5 +1,5 @@
-//! The same conversations on kernel sockets, to compare with: one thread, epoll(7), and no call that a
-//! careful server would not make.
+//! The same conversations on kernel sockets, for comparison: one thread, epoll(7), and no system call
+//! that a careful server would not make.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,16 +19,16 @@ use crate::signals::Signals;
 use crate::stream::{Stop, Stream};
 use crate::talk::{Service, Site, Standing, Talk};
 
-/// Connections that wait to be accepted, as the stack's own servers have it.
+/// Backlog, the same as that of the stack's own servers.
 pub(crate) const BACKLOG: u32 = 1024;
-/// What is fetched of the set at once.
+/// Events that are fetched at once.
 const EVENTS: usize = 256;
 const SIGNALS: u64 = u64::MAX;
 
-/// A connection of the kernel's.
+/// A connection on a kernel socket.
 struct OnKernel<'a> {
     stream: &'a TcpStream,
-    /// The last read gave less than there was room for: the next one would give nothing.
+    /// Whether the last read was shorter than the buffer: the next one would return nothing.
     drained: bool,
 }
 
@@ -57,7 +57,7 @@ impl Stream for OnKernel<'_> {
     }
 
     fn end_writing(&mut self) {
-        // It may be gone already, which the next read tells.
+        // The connection may be gone already, as the next read will show.
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 }
@@ -73,7 +73,7 @@ pub(crate) struct KernelServer {
     site: Site,
     set: Epoll,
     listeners: Vec<TcpListener>,
-    /// By descriptor.
+    /// Indexed by descriptor.
     served: Vec<Option<Served>>,
     lingering: VecDeque<(Instant, usize)>,
     scratch: Box<[u8]>,
@@ -119,7 +119,7 @@ impl KernelServer {
         })
     }
 
-    /// Serves until it is asked to end and has done so.
+    /// Serves until it is asked to end and has shut down.
     pub(crate) fn run(&mut self) -> io::Result<()> {
         let mut events = vec![EpollEvent::empty(); EVENTS];
         loop {
@@ -139,7 +139,7 @@ impl KernelServer {
                     break;
                 }
                 self.lingering.pop_front();
-                // Another connection may have the number since.
+                // Another connection may have the descriptor by now.
                 if self.served[place].as_ref().is_some_and(|served| served.talk.lingers()) {
                     self.served[place] = None;
                 }
@@ -153,7 +153,7 @@ impl KernelServer {
     fn timeout(&self, now: Instant) -> EpollTimeout {
         let due = [self.lingering.front().map(|&(due, _)| due), self.deadline];
         match due.into_iter().flatten().min() {
-            // Rounded up to the milliseconds that it knows.
+            // Rounded up to the milliseconds of epoll_wait(2).
             Some(due) => EpollTimeout::try_from(due.since(now) + Duration::from_micros(999))
                 .unwrap_or(EpollTimeout::MAX),
             None => EpollTimeout::NONE,
@@ -181,8 +181,8 @@ impl KernelServer {
     }
 
     fn accept(&mut self, now: Instant, listener: usize) {
-        // Another process may have been faster, the connection gone again, or there may be no more
-        // descriptors, of which the next turn tells.
+        // Another process may have accepted it, it may be gone again, or there may be no more
+        // descriptors, which the next turn shows.
         while let Ok((stream, _)) = self.listeners[listener].accept() {
             let Ok(fd) = usize::try_from(stream.as_raw_fd()) else { continue };
             let watched = EpollFlags::EPOLLIN;
@@ -204,7 +204,7 @@ impl KernelServer {
         let lingered = served.talk.lingers();
         let mut stream = OnKernel { stream: &served.stream, drained: false };
         match served.talk.drive(&self.site, &mut stream, &mut self.scratch) {
-            // Closing takes it out of the set, too.
+            // Closing removes it from the set, too.
             Standing::Over => self.served[place] = None,
             Standing::Waits { reads, writes } => {
                 let mut watched = EpollFlags::empty();
@@ -213,7 +213,7 @@ impl KernelServer {
                 if watched != served.watched {
                     served.watched = watched;
                     let mut event = EpollEvent::new(watched, place as u64);
-                    // It is in the set.
+                    // It is in the set, so this cannot fail.
                     let _ = self.set.modify(&served.stream, &mut event);
                 }
                 if served.talk.lingers() && !lingered {
@@ -240,7 +240,7 @@ impl KernelServer {
             return self.served.iter().all(Option::is_none);
         }
         for served in self.served.drain(..).flatten() {
-            // Closing resets it then (socket(7), SO_LINGER).
+            // With this, closing resets the connection (socket(7), SO_LINGER).
             let _ = SockRef::from(&served.stream).set_linger(Some(Duration::ZERO));
         }
         true

@@ -1,12 +1,12 @@
-//! The first programs on the user-space stack: four small servers, a client, and what can be asked of
+//! The first programs on the user-space stack: four small servers, a client, and queries about
 //! them while they run.
 //!
 //! ```text
-//!  talk/      what is said: echo, discard, chargen, http; over any stream.rs
+//!  talk/      protocols: echo, discard, chargen, http; over any stream.rs
 //!  server.rs  many conversations on our stack, on an engine;  kernel.rs: the same on kernel sockets
 //!  connect.rs one connection between standard input and output
 //!  device/    which device, by which port, with which addresses
-//!  stat/      each connection of a running one, over a Unix socket
+//!  stat/      queries about each connection of a running one, over a Unix socket
 //! ```
 #![forbid(unsafe_code)]
 

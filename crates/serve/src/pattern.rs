@@ -1,15 +1,15 @@
-//! What the bodies consist of.
+//! The content of bodies.
 
-/// Octets after which a body repeats. A prime, and so no multiple of any segment, buffer or page: what
-/// is lost, doubled or in the wrong place changes the body.
+/// Period of a body in octets. It is a prime, and so no multiple of any segment, buffer or page: loss,
+/// duplication or misplacement changes the body.
 pub const PERIOD_BYTES: usize = 65_537;
-/// Octets of a line, its end included.
+/// Octets of a line, its newline included.
 const LINE_BYTES: usize = 64;
-/// Printable octets of one round of chargen (RFC 864 shows this order): a space to a tilde.
+/// Printable octets of one round of chargen (RFC 864 shows this order), from space to tilde.
 const PRINTABLE: usize = 95;
 const CHARGEN_LINE_BYTES: usize = 74;
 
-/// The octet at this place of every body: lines of letters and digits that a linear congruence chooses.
+/// Returns the octet at this offset of every body: lines of letters and digits that a multiplicative hash chooses.
 #[must_use]
 pub fn octet(place: u64) -> u8 {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -17,25 +17,25 @@ pub fn octet(place: u64) -> u8 {
     if place % LINE_BYTES as u64 == LINE_BYTES as u64 - 1 {
         return b'\n';
     }
-    // Knuth's multiplicative hash: neighbours have nothing in common.
+    // Knuth's multiplicative hash: neighbouring octets are unrelated.
     let hash = (place + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     LETTERS[usize::try_from(hash >> 58).unwrap_or(0)]
 }
 
-/// Octets that repeat for ever, in memory twice, so that a piece of a whole period is in one place.
+/// Octets that repeat for ever, in memory twice, so that a piece of up to a whole period is contiguous.
 #[derive(Debug)]
 pub(crate) struct Pattern {
     twice: Box<[u8]>,
 }
 
 impl Pattern {
-    /// Of the bodies of HTTP.
+    /// The pattern of HTTP bodies.
     pub(crate) fn body() -> Self {
         Self::repeat(&(0..PERIOD_BYTES as u64).map(octet).collect::<Vec<_>>())
     }
 
-    /// RFC 864: lines of 72 printable characters, each begun one further on. The period is made longer
-    /// by repeating it, for the sake of long pieces.
+    /// RFC 864: lines of 72 printable characters, each starting one further on. The period is repeated
+    /// to make long pieces possible.
     pub(crate) fn chargen() -> Self {
         const ROUNDS: usize = 9;
         let character = |line: usize, column: usize| match column {
@@ -52,7 +52,7 @@ impl Pattern {
         Self { twice: once.repeat(2).into_boxed_slice() }
     }
 
-    /// A piece that begins at an octet, of at most so many.
+    /// Returns a piece from this offset on, of at most `bytes` octets.
     pub(crate) fn piece(&self, place: u64, bytes: u64) -> &[u8] {
         let period = self.twice.len() / 2;
         let start = usize::try_from(place % period as u64).unwrap_or(0);
@@ -82,7 +82,7 @@ mod tests {
         let lines = pattern.piece(0, 148);
         assert!(lines.starts_with(b" !\"#$%&'()*+,-./0123456789:;<=>?@ABC"));
         assert_eq!(&lines[70..78], b"fg\r\n!\"#$");
-        // Another round is the same, whatever the length that is kept in memory.
+        // Another round is the same, whatever the length kept in memory.
         let round = (PRINTABLE * CHARGEN_LINE_BYTES) as u64;
         assert_eq!(pattern.piece(round, 500), pattern.piece(0, 500));
         assert_eq!(pattern.piece(round * 9 + 7, 500), pattern.piece(7, 500));

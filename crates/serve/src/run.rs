@@ -1,4 +1,4 @@
-//! From what was asked for to an engine that runs.
+//! Sets up and runs the engine.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,27 +19,27 @@ use crate::signals::Signals;
 use crate::stat::{Responder, socket_of};
 use crate::talk::Service;
 
-/// What to serve.
+/// What to serve, and where.
 #[derive(Debug, Clone)]
 pub struct Serve {
-    /// Which protocol.
+    /// The protocol.
     pub service: Service,
-    /// At which port.
+    /// The port.
     pub port: u16,
-    /// How long connections may take to end, when the server is told to.
+    /// How long connections may take to end when the server is told to end.
     pub grace: Duration,
 }
 
-/// It runs.
+/// The report of a running server.
 #[derive(Debug, Clone)]
 pub struct Ready {
-    /// What, and where.
+    /// The service and its addresses.
     pub sentence: String,
-    /// What is not as it should be.
+    /// A problem, if any.
     pub note: Option<String>,
 }
 
-/// Several of something, as they are said.
+/// Formats several values as an enumeration.
 struct All<'a, T>(&'a [T]);
 
 impl<T: fmt::Display> fmt::Display for All<'_, T> {
@@ -56,7 +56,7 @@ impl<T: fmt::Display> fmt::Display for All<'_, T> {
     }
 }
 
-/// What the engine is to do once there is one, whatever its driver. When nothing is left that could be refused, and before
+/// The work of the engine, whatever its driver. When nothing can be refused any more, and before
 /// a frame passes, the driver begins.
 trait Work {
     type Outcome;
@@ -74,14 +74,14 @@ trait Work {
     ) -> Result<Self::Outcome, Error>;
 }
 
-/// What is said of an open device.
+/// Description of an open device.
 struct About {
     device: String,
     how: Cow<'static, str>,
     note: Option<String>,
 }
 
-/// Opens the device, records if that is asked for, answers questions, and works.
+/// Opens the device, records if asked to, answers queries, and works.
 fn run<W: Work>(place: &Place, work: W) -> Result<W::Outcome, Error> {
     let Opened { driver, device, how, note, mac, owned } = place.open()?;
     let stack = place.stack(driver.capabilities(), mac)?;
@@ -95,7 +95,7 @@ fn run<W: Work>(place: &Place, work: W) -> Result<W::Outcome, Error> {
                 let file = file.display();
                 warn(&format!("{file}: {error}: the recording ends here, and nothing else does"));
             });
-            // Whoever is refused has lost nothing of what was recorded before.
+            // Begun late, so that a refused start does not overwrite an earlier recording.
             let begin = |driver: &mut Record<_, _>| driver.begin(path).map_err(failed);
             let (outcome, mut driver) = start(place, driver, stack, (work, &about), begin)?;
             match driver.take_error() {
@@ -104,7 +104,7 @@ fn run<W: Work>(place: &Place, work: W) -> Result<W::Outcome, Error> {
             }
         }
     };
-    // Only now may the kernel see what comes to the stack's addresses.
+    // Only now may the kernel see packets to the stack's addresses.
     drop(owned);
     outcome
 }
@@ -129,7 +129,7 @@ fn start<D: Driver, W: Work>(
     Ok((outcome, engine.into_driver()))
 }
 
-/// Serves on the stack until a signal asks for the end. `ready` is told when connections can come.
+/// Serves on the stack until a signal asks for the end. `ready` is called when connections can come.
 ///
 /// # Errors
 ///
@@ -191,7 +191,7 @@ impl Work for Serving<'_> {
     }
 }
 
-/// The same on kernel sockets, at addresses of this host.
+/// Serves the same on kernel sockets, at addresses of this host.
 ///
 /// # Errors
 ///
@@ -212,14 +212,14 @@ pub fn serve_on_kernel(
     server.run().map_err(Error::system("wait for connections (epoll)"))
 }
 
-/// What to connect.
+/// A connection to make.
 #[derive(Debug)]
 pub struct Connect {
-    /// The other end.
+    /// The peer's address.
     pub remote: SocketAddr,
-    /// What is sent is read from here.
+    /// Descriptor from which the data to send are read.
     pub input: OwnedFd,
-    /// What comes is written here.
+    /// Descriptor to which received data are written.
     pub output: OwnedFd,
     /// How long the connection may take to end after a signal.
     pub grace: Duration,
@@ -279,7 +279,7 @@ impl Work for Connecting<'_> {
             ConnectError::NoRoute => Error::NoRoute(remote.ip()),
             error => Error::Connect(error),
         })?;
-        // What is typed leaves at once.
+        // Input is sent at once.
         stack.set_option(now, socket, SocketOption::NoDelay(true));
         let mut dialogue = Dialogue::new(socket, (input, output), self.signals, responder, grace)
             .map_err(Error::system("look at standard output"))?;

@@ -1,4 +1,4 @@
-//! Conversations on our own stack.
+//! Serves conversations on our own stack.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,21 +14,21 @@ use crate::stat::Responder;
 use crate::stream::OnStack;
 use crate::talk::{Service, Site, Standing, Talk};
 
-/// What is read at once.
+/// Octets that are read at once.
 pub(crate) const SCRATCH_BYTES: usize = 64 << 10;
-/// How long a peer that was told the end may take for its own (nginx's lingering_time is 30 seconds).
+/// How long a peer may take to send its FIN after ours (nginx's lingering_time is 30 seconds).
 pub(crate) const LINGER: Duration = Duration::from_secs(10);
-/// While it ends: how often it is looked whether all is quiet, if nothing else happens.
+/// While ending: interval at which it is checked whether all is quiet, if nothing else happens.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// A server.
+/// A server on the user-space stack.
 #[derive(Debug)]
 pub(crate) struct Server {
     site: Site,
     listeners: Vec<ListenerId>,
     talks: FxHashMap<SocketId, Talk>,
-    /// Those that have told their end, with when they are given up. All wait equally long, so this is
-    /// in the order of time.
+    /// Connections whose FIN was sent, with when they are given up. All wait equally long, so this is
+    /// in chronological order.
     lingering: VecDeque<(Instant, SocketId)>,
     scratch: Box<[u8]>,
     signals: Signals,
@@ -39,13 +39,13 @@ pub(crate) struct Server {
 
 #[derive(Debug, Clone, Copy)]
 struct Ending {
-    /// After that, resets.
+    /// Deadline after which connections are reset.
     deadline: Instant,
     look: Instant,
     over: bool,
 }
 
-/// Keys of what is watched; the responder has those from the last one on.
+/// Keys of watched descriptors; the responder has those from the last one on.
 const SIGNALS: u64 = 0;
 const RESPONDER: u64 = 1;
 
@@ -93,7 +93,7 @@ impl Server {
         }
     }
 
-    /// Nobody new; who is there is told the end behind what the stack has taken to be sent.
+    /// Accepts no new connections; existing ones get a FIN after the data that the stack has taken.
     fn begin_to_end(&mut self, stack: &mut Stack, now: Instant) {
         for listener in self.listeners.drain(..) {
             stack.close_listener(now, listener);
@@ -129,8 +129,8 @@ impl Program for Server {
         match event {
             Event::Incoming(listener) => self.accept(stack, now, listener),
             Event::Socket(socket, _) => self.drive(stack, now, socket),
-            // It serves nothing over UDP, so that there is no such socket; and its stack has its addresses to
-            // itself.
+            // It does not use UDP, so there is no such socket; and its stack does not share its
+            // addresses.
             Event::Udp(..) | Event::Neighbour(_) => {}
         }
     }
@@ -170,7 +170,7 @@ impl Program for Server {
         match (self.signals.fetch(), &mut self.ending) {
             (0, _) => {}
             (1, None) => self.begin_to_end(stack, now),
-            // Whoever asks twice does not want to wait.
+            // A second signal means that the user does not want to wait.
             (_, None) => {
                 self.begin_to_end(stack, now);
                 self.hurry(now);

@@ -1,4 +1,4 @@
-//! Being asked to end, as something that can be waited for.
+//! Signals that ask for the end, as a descriptor to wait for.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -12,8 +12,8 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// From now on they end nothing by themselves, in this thread and those that it starts. Nor does
-    /// SIGPIPE: a descriptor that nobody reads is an error when it is written to.
+    /// Blocks them in this thread and those that it starts, so that they end nothing by themselves.
+    /// SIGPIPE, too: writing to a descriptor without a reader is an error.
     pub(crate) fn take() -> std::io::Result<Self> {
         let asked: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
         asked.thread_block()?;
@@ -26,7 +26,7 @@ impl Signals {
         self.fd.as_fd()
     }
 
-    /// How many have come since this was asked last.
+    /// Returns how many have come since the last call.
     pub(crate) fn fetch(&self) -> u32 {
         let mut count = 0;
         while let Ok(Some(_)) = self.fd.read_signal() {

@@ -1,29 +1,29 @@
-//! One connection as a server sees it, whoever's stack it is on.
+//! One connection as a server sees it, on either stack.
 
 use uncork_stack::{Instant, RecvError, SendError, Shutdown, SocketId, Stack};
 
 /// Why nothing was read or written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// Not now; whoever watches the connection will know when.
+    /// Not now; watching the connection tells when.
     WouldBlock,
-    /// Never: the connection has failed.
+    /// The connection has failed.
     Failed,
 }
 
-/// Bytes both ways.
+/// A stream of bytes in both directions.
 pub(crate) trait Stream {
-    /// Reads what has come; zero octets are the end.
+    /// Reads received data; zero octets mean the end.
     fn read(&mut self, into: &mut [u8]) -> Result<usize, Stop>;
 
-    /// Writes what there is room for. With `more`, the rest of a message follows at once.
+    /// Writes as much as there is room for. With `more`, the rest of a message follows at once.
     fn write(&mut self, bytes: &[u8], more: bool) -> Result<usize, Stop>;
 
-    /// Says that nothing more will be written.
+    /// Sends the end of the stream.
     fn end_writing(&mut self);
 }
 
-/// A connection of ours.
+/// A connection on our stack.
 pub(crate) struct OnStack<'a> {
     pub(crate) stack: &'a mut Stack,
     pub(crate) now: Instant,
@@ -32,7 +32,7 @@ pub(crate) struct OnStack<'a> {
 
 impl Stream for OnStack<'_> {
     fn read(&mut self, into: &mut [u8]) -> Result<usize, Stop> {
-        // Mostly a second look, which is to cost less than reading.
+        // Mostly a second attempt, which is to cost less than a read.
         if !self.stack.is_readable(self.socket) {
             return Err(Stop::WouldBlock);
         }

@@ -1,18 +1,18 @@
-//! Chance that can be repeated.
+//! Repeatable randomness.
 
 /// A small generator (xorshift64*, Vigna 2016): for faults, not for secrets.
 #[derive(Debug, Clone)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// The sequence of this seed.
+    /// Makes the sequence of this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        // A state of zero would stay there; small seeds begin apart.
+        // A state of zero would never change; the multiplication spreads small seeds.
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn roll(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -20,7 +20,7 @@ impl Dice {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Whether something happens that has this probability.
+    /// Whether an event of this probability happens.
     pub fn hits(&mut self, probability: f64) -> bool {
         if probability <= 0.0 {
             return false;
@@ -30,7 +30,7 @@ impl Dice {
         roll < probability
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         if end == 0 { 0 } else { self.roll() % end }
     }

@@ -1,8 +1,8 @@
 //! Two stacks and a network between them, in virtual time.
 //!
-//! Nothing happens by itself and nothing is random but by its seed: a [`Pair`] goes from one moment at
-//! which anything can happen to the next, so that a minute of waiting costs nothing, and what went wrong
-//! once goes wrong again.
+//! Nothing happens by itself, and all randomness comes from the seed: a [`Pair`] advances from one
+//! moment at which anything can happen to the next, so that a minute of waiting costs nothing, and what
+//! went wrong once goes wrong again.
 //!
 //! ```text
 //! Stack ─▶ Way: device queue ─▶ rate ─▶ faults ─▶ delay ─▶ Stack

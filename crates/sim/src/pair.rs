@@ -7,30 +7,30 @@ use uncork_stack::{Cidr, Config, Event, FastConnect, ListenerId, Mac, SocketId, 
 
 use crate::way::{Conditions, Tally, Way};
 
-/// Hardware addresses of the two.
+/// Hardware addresses of the two hosts.
 const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
 
 /// Addresses of the two hosts, in IPv4 and IPv6.
 pub const ADDRESSES: [[&str; 2]; 2] =
     [["10.0.0.1/24", "fd00::1/64"], ["10.0.0.2/24", "fd00::2/64"]];
 
-/// The longest packet that a device may come to take ([`Pair::set_mtu`]).
+/// The largest MTU that a device may change to ([`Pair::set_mtu`]).
 const LONGEST_PACKET: u32 = 9000;
 
-/// What a pair begins with.
+/// The initial conditions of a pair.
 #[derive(Debug, Clone)]
 pub struct Setup {
     /// Settings of the two stacks.
     pub configs: [Config; 2],
-    /// What their devices can do.
+    /// Capabilities of their devices.
     pub devices: [Capabilities; 2],
-    /// What the ways are like: from the first to the second, and back.
+    /// Conditions of the paths: from the first host to the second, and back.
     pub ways: [Conditions; 2],
-    /// Frames that a stack is handed, if so many have come, before it is asked for what it sends.
+    /// Frames that a stack receives, if that many have come, before it is asked for frames to send.
     pub batch: usize,
-    /// Where chance begins.
+    /// Seed of all randomness.
     pub seed: u64,
-    /// Whether the hosts speak IPv6.
+    /// Whether the hosts use IPv6.
     pub ipv6: bool,
 }
 
@@ -48,25 +48,25 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// Both ways like this.
+    /// Returns a setup with the same conditions both ways.
     #[must_use]
     pub fn both(conditions: Conditions) -> Self {
         Self { ways: [conditions; 2], ..Self::default() }
     }
 }
 
-/// One of the two.
+/// One of the two hosts.
 #[derive(Debug)]
 pub struct Host {
-    /// Its stack.
+    /// The host's stack.
     pub stack: Stack,
-    /// What it was told, in order.
+    /// The events that it was given, in order.
     pub events: Vec<Event>,
-    /// Its address.
+    /// The host's address.
     pub address: IpAddr,
 }
 
-/// Two stacks and what is between them.
+/// Two stacks with the network between them.
 #[derive(Debug)]
 pub struct Pair {
     /// The hosts.
@@ -76,11 +76,11 @@ pub struct Pair {
     pub now: Instant,
     slot: Vec<u8>,
     batch: usize,
-    /// Called with each frame that is sent: by whom, and its octets.
+    /// Called with each frame that is sent: by which host, and its octets.
     record: Option<Recorder>,
 }
 
-/// When, by whom, and which octets.
+/// Callback with the time, the sending host, and the octets.
 type Each = dyn FnMut(Instant, usize, &[u8]);
 
 struct Recorder(Box<Each>);
@@ -92,7 +92,7 @@ impl std::fmt::Debug for Recorder {
 }
 
 impl Pair {
-    /// Two hosts that know nothing of each other yet.
+    /// Makes two hosts that know nothing of each other yet.
     #[must_use]
     pub fn new(setup: &Setup) -> Self {
         let host = |index: usize| {
@@ -123,12 +123,12 @@ impl Pair {
         }
     }
 
-    /// Shows each frame that is sent from now on to `each`: when, by whom, and its octets.
+    /// Passes each frame that is sent from now on to `each`: time, sending host, and octets.
     pub fn record(&mut self, each: impl FnMut(Instant, usize, &[u8]) + 'static) {
         self.record = Some(Recorder(Box::new(each)));
     }
 
-    /// Changes a direction from now on.
+    /// Changes the conditions of a direction from now on.
     pub fn set_way(&mut self, from: usize, conditions: Conditions) {
         self.ways[from].set(conditions);
     }
@@ -142,24 +142,24 @@ impl Pair {
         stack.set_device(self.now, Capabilities { mtu, max_train_bytes, ..before });
     }
 
-    /// What a direction is like.
+    /// Returns the conditions of a direction.
     #[must_use]
     pub fn way(&self, from: usize) -> Conditions {
         self.ways[from].conditions()
     }
 
-    /// What has happened in a direction.
+    /// Returns the counters of a direction.
     #[must_use]
     pub fn tally(&self, from: usize) -> Tally {
         self.ways[from].tally
     }
 
-    /// Begins counting anew in a direction.
+    /// Resets the counters of a direction.
     pub fn reset_tally(&mut self, from: usize) {
         self.ways[from].tally = Tally::default();
     }
 
-    /// Lets both send all that they can now, and take what has arrived by now, until nothing moves.
+    /// Lets both hosts send all they can now, and receive what has arrived by now, until nothing moves.
     pub fn drive(&mut self) {
         loop {
             let mut moved = false;
@@ -181,7 +181,7 @@ impl Pair {
             moved = true;
         }
         let incoming = &mut self.ways[1 - index];
-        // One frame at a time by default, so that what it leads to is sent before the next one is seen.
+        // One frame at a time by default, so that its consequences are sent before the next one is processed.
         for _ in 0..self.batch {
             if !incoming.arrive(now, |frame| host.stack.handle_frame(now, frame)) {
                 break;
@@ -224,7 +224,7 @@ impl Pair {
         sent
     }
 
-    /// When something happens next.
+    /// Returns when something happens next.
     #[must_use]
     pub fn next(&self) -> Option<Instant> {
         let ways = self.ways.iter().filter_map(Way::next);
@@ -232,7 +232,7 @@ impl Pair {
         ways.chain(stacks).min()
     }
 
-    /// Goes on to the next moment at which something happens; whether there is one.
+    /// Advances to the next moment at which something happens; returns whether there is one.
     pub fn step(&mut self) -> bool {
         self.drive();
         let Some(next) = self.next() else { return false };
@@ -241,7 +241,7 @@ impl Pair {
         true
     }
 
-    /// Goes on until `deadline`, and to it.
+    /// Advances to `deadline`.
     pub fn run_until(&mut self, deadline: Instant) {
         self.drive();
         while self.next().is_some_and(|next| next <= deadline) {
@@ -251,12 +251,12 @@ impl Pair {
         self.drive();
     }
 
-    /// Goes on for so long.
+    /// Advances by this duration.
     pub fn run_for(&mut self, duration: std::time::Duration) {
         self.run_until(self.now + duration);
     }
 
-    /// Goes on until `done`; whether that came about before `deadline` and while anything moved.
+    /// Advances while `more` returns true; returns false if `deadline` passes or nothing moves any more before that ends.
     pub fn run_while(
         &mut self,
         deadline: Instant,
@@ -271,11 +271,11 @@ impl Pair {
         true
     }
 
-    /// The second host listens at this port.
+    /// Has the second host listen at this port.
     ///
     /// # Panics
     ///
-    /// If it does already.
+    /// If it listens there already.
     #[must_use]
     pub fn listen(&mut self, port: u16) -> ListenerId {
         let address = SocketAddr::new(self.hosts[1].address, port);
@@ -285,11 +285,11 @@ impl Pair {
         }
     }
 
-    /// The first host connects to this port; the connection begins.
+    /// Begins a connection from the first host to this port.
     ///
     /// # Panics
     ///
-    /// If there is no way there.
+    /// If there is no route.
     pub fn begin_connect(&mut self, port: u16) -> SocketId {
         let remote = SocketAddr::new(self.hosts[1].address, port);
         let now = self.now;
@@ -299,11 +299,11 @@ impl Pair {
         }
     }
 
-    /// The same with Fast Open: its SYN may take data along.
+    /// Begins a connection with Fast Open: its SYN may carry data.
     ///
     /// # Panics
     ///
-    /// If there is no way there, or Fast Open is off.
+    /// If there is no route, or Fast Open is off.
     pub fn begin_connect_fast(&mut self, port: u16) -> FastConnect {
         let remote = SocketAddr::new(self.hosts[1].address, port);
         let now = self.now;
@@ -313,11 +313,11 @@ impl Pair {
         }
     }
 
-    /// A connection from the first host to the second, open at both ends.
+    /// Opens a connection from the first host to the second, established at both ends.
     ///
     /// # Panics
     ///
-    /// If it does not come about in a minute.
+    /// If that does not succeed in a minute.
     pub fn connect(&mut self, listener: ListenerId, port: u16) -> (SocketId, SocketId) {
         let client = self.begin_connect(port);
         let deadline = self.now + std::time::Duration::from_secs(60);
@@ -333,7 +333,7 @@ impl Pair {
     }
 }
 
-/// A scenario that is built wrongly ends its test.
+/// Ends the test of a scenario that is built wrongly.
 #[expect(clippy::panic, reason = "only tests and measurements are built of this")]
 fn unreachable_setup(error: &dyn std::fmt::Display) -> ! {
     panic!("the scenario cannot begin: {error}")

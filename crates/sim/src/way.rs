@@ -1,5 +1,5 @@
-//! One direction of the network: a device that sends at a rate, a queue in front of a bottleneck, and
-//! what happens to a frame on its way.
+//! One direction of the network: a device that sends at a rate, a queue before a bottleneck, and
+//! what happens to a frame in flight.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,27 +9,27 @@ use uncork_packet::{Checksum, Completion, Instant, Received, Transmit, Trust};
 
 use crate::Dice;
 
-/// What a direction is like.
+/// The conditions of a direction.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Conditions {
-    /// How long a frame is on its way once it has left.
+    /// Propagation delay of a frame once it has left.
     pub delay: Duration,
-    /// Bits a second that leave; none for all at once.
+    /// Rate in bits a second; without one everything leaves at once.
     pub rate: Option<u64>,
-    /// Longest queue in front of the rate, in bytes; a frame that does not fit is dropped. None if the
-    /// rate is the device's own, which takes what it is given and reports what has left.
+    /// Longest queue before the rate, in bytes; a frame that does not fit is dropped. None if the
+    /// rate is the device's own, which takes every frame and reports completions.
     pub queue_bytes: Option<u64>,
     /// Probability that a frame is lost.
     pub loss: f64,
-    /// Probability that a frame comes up to `jitter` later than it would, and so behind others.
+    /// Probability that a frame arrives up to `jitter` later than it would, and so after others.
     pub reorder: f64,
-    /// How much later.
+    /// Longest additional delay.
     pub jitter: Duration,
-    /// Probability that a frame comes twice.
+    /// Probability that a frame arrives twice.
     pub duplicate: f64,
-    /// Probability that a bit of a frame is wrong.
+    /// Probability that a bit of a frame is flipped.
     pub corrupt: f64,
-    /// Mark frames that would wait behind more bytes than this, if they know ECN.
+    /// Frames that would wait behind more bytes than this are marked, if they are ECN-capable.
     pub mark_bytes: Option<u64>,
 }
 
@@ -49,20 +49,20 @@ impl Default for Conditions {
     }
 }
 
-/// What has happened in a direction.
+/// Counters of a direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Frames that were sent.
+    /// Frames sent.
     pub sent: u64,
-    /// Frames that were lost by chance or because a queue was full.
+    /// Frames lost by chance or because a queue was full.
     pub lost: u64,
-    /// Octets that were sent.
+    /// Octets sent.
     pub bytes: u64,
-    /// Longest time that a frame had to wait for the rate.
+    /// Longest time that a frame waited for the rate.
     pub longest_wait: Duration,
 }
 
-/// A frame under way, ordered by when it arrives.
+/// A frame in flight, ordered by its arrival.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Flying {
     at: Instant,
@@ -72,7 +72,7 @@ struct Flying {
     segment_bytes: Option<u16>,
 }
 
-/// A direction.
+/// One direction of the network.
 #[derive(Debug)]
 pub(crate) struct Way {
     conditions: Conditions,
@@ -106,7 +106,7 @@ impl Way {
         self.conditions
     }
 
-    /// A frame is handed to the device.
+    /// Takes a frame that is handed to the device.
     pub(crate) fn send(&mut self, now: Instant, mut frame: Vec<u8>, transmit: &Transmit) {
         let conditions = self.conditions;
         self.number += 1;
@@ -122,7 +122,7 @@ impl Way {
             self.free_at = begins + takes;
         }
         if let Some(owner) = transmit.owner {
-            // A queue behind the device does not report: the frame has left when it was handed over.
+            // A bottleneck after the device does not report: the frame has left when it was handed over.
             let left = if conditions.queue_bytes.is_some() { now } else { self.free_at };
             self.leaving.push(Reverse((left, self.number, owner.0, transmit.frame_bytes)));
         }
@@ -161,21 +161,21 @@ impl Way {
         }
     }
 
-    /// When something arrives or has left next.
+    /// Returns when something arrives or has left next.
     pub(crate) fn next(&self) -> Option<Instant> {
         let arrives = self.flying.peek().map(|Reverse(flying)| flying.at);
         let leaves = self.leaving.peek().map(|Reverse(leaving)| leaving.0);
         [arrives, leaves].into_iter().flatten().min()
     }
 
-    /// What has left by now.
+    /// Returns a completion of a frame that has left by now.
     pub(crate) fn completion(&mut self, now: Instant) -> Option<Completion> {
         self.leaving.peek().filter(|Reverse(leaving)| leaving.0 <= now)?;
         let Reverse((_, _, owner, bytes)) = self.leaving.pop()?;
         Some(Completion { owner: uncork_packet::Owner(owner), bytes })
     }
 
-    /// Hands a frame over that has arrived by now; whether there was one.
+    /// Passes on a frame that has arrived by now; returns whether there was one.
     pub(crate) fn arrive(&mut self, now: Instant, take: impl FnOnce(&Received<'_>)) -> bool {
         if self.flying.peek().is_none_or(|Reverse(flying)| flying.at > now) {
             return false;
@@ -199,7 +199,7 @@ fn bytes_in(time: Duration, rate: u64) -> u64 {
     u64::try_from(bits / 8).unwrap_or(u64::MAX)
 }
 
-/// Sets CE in the header of an IPv4 packet without anything in front of it that has ECT, and corrects
+/// Sets CE in an IPv4 packet without a link-layer header if it has ECT, and corrects
 /// its checksum (RFC 1624).
 fn mark(frame: &mut [u8]) {
     if frame.len() < 20 || frame[0] >> 4 != 4 || frame[1] & 3 == 0 {

@@ -1,4 +1,4 @@
-//! Asking the kernel about TCP sockets over netlink (sock_diag(7)); that needs no privilege.
+//! Queries about the kernel's TCP sockets over netlink (sock_diag(7)), which needs no privilege.
 #![forbid(unsafe_code)]
 
 mod unix;
@@ -24,36 +24,36 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket,
 };
 
-/// Room for one answer of the kernel.
+/// Room for one datagram of the kernel.
 const ANSWER_BYTES: usize = 64 * 1024;
 
-/// In place of a port.
+/// Instead of a port: any.
 const ANY_PORT: u16 = 0;
 
-/// What the kernel says of a socket that is not there, or not any more.
+/// The kernel's errors for a socket that does not exist, or no longer.
 const GONE: [Option<i32>; 2] = [Some(Errno::ENOENT as i32), Some(Errno::ESTALE as i32)];
 
-/// What the kernel says of one TCP socket.
+/// The kernel's answer about one TCP socket.
 #[derive(Debug)]
 pub struct Answer {
-    /// As `/proc/PID/fd` shows it; zero if no program has it any more.
+    /// Inode, as `/proc/PID/fd` shows it; zero if no program has it any more.
     pub inode: u64,
-    /// Its number, which no other socket has until the machine restarts.
+    /// Cookie, which no other socket has until the machine restarts.
     pub cookie: u64,
-    /// Its own address.
+    /// Local address.
     pub local: SocketAddr,
-    /// The other end's.
+    /// Remote address.
     pub remote: SocketAddr,
-    /// Octets that are not acknowledged, sent or not (`idiag_wqueue`); what waits to be accepted for
-    /// a listener.
+    /// Octets that are not acknowledged, sent or not (`idiag_wqueue`); for a listener the limit of its
+    /// accept queue.
     pub send_queue_bytes: u32,
-    /// TCP_INFO.
+    /// TCP_INFO of the socket.
     pub info: TcpInfo,
-    /// By which it can be asked about alone.
+    /// The key by which it can be queried alone.
     pub name: Name,
 }
 
-/// What the kernel finds a socket by.
+/// The key by which the kernel finds a socket.
 #[derive(Clone, Debug)]
 pub struct Name {
     family: u8,
@@ -61,7 +61,7 @@ pub struct Name {
 }
 
 impl Answer {
-    /// None without TCP_INFO, which sockets do not have that are not whole yet or not any more.
+    /// Converts a response; `None` without TCP_INFO, which request socks and time-wait sockets lack.
     fn of(response: InetResponse) -> Option<Self> {
         let id = response.header.socket_id;
         let (local, remote) = ends(&id);
@@ -81,7 +81,7 @@ impl Answer {
     }
 }
 
-/// Its own address, and the other end's.
+/// Returns local and remote address.
 fn ends(id: &SocketId) -> (SocketAddr, SocketAddr) {
     (
         SocketAddr::new(id.source_address, id.source_port),
@@ -90,7 +90,7 @@ fn ends(id: &SocketId) -> (SocketAddr, SocketAddr) {
 }
 
 impl Name {
-    /// The connection between these addresses, whichever socket that is.
+    /// Names the connection between these addresses, whichever socket that is.
     #[must_use]
     pub fn of(local: SocketAddr, remote: SocketAddr) -> Self {
         let id = SocketId {
@@ -107,7 +107,7 @@ impl Name {
     }
 }
 
-/// A line to the kernel.
+/// A netlink socket for these queries.
 #[derive(Debug)]
 pub struct SockDiag {
     fd: OwnedFd,
@@ -115,10 +115,10 @@ pub struct SockDiag {
 }
 
 impl SockDiag {
-    /// Opens it, to the network namespace of the calling thread.
+    /// Opens the socket, in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn open() -> io::Result<Self> {
         let fd = socket(
             AddressFamily::Netlink,
@@ -129,28 +129,28 @@ impl SockDiag {
         Ok(Self { fd, buffer: vec![0; ANSWER_BYTES] })
     }
 
-    /// All connections of this network namespace.
+    /// Returns all connections of this network namespace.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn connections(&mut self) -> io::Result<Vec<Answer>> {
         self.sockets(StateFlags::ESTABLISHED | StateFlags::CLOSE_WAIT | StateFlags::FIN_WAIT1)
     }
 
-    /// Ports on which somebody listens in it. (/proc/net/tcp would do, but reads all connections.)
+    /// Returns the ports on which sockets listen in it. (/proc/net/tcp would do, but reads all connections.)
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn listening(&mut self) -> io::Result<Vec<u16>> {
         let listeners = self.sockets(StateFlags::LISTEN)?;
         Ok(listeners.iter().map(|answer| answer.local.port()).collect())
     }
 
-    /// Both ends of all that lives at a port of this host's: handshakes that are not over, too, and whatever is between
-    /// that and TIME-WAIT. An address of IPv4 may be mapped into IPv6.
+    /// Returns both ends of every connection at a local port, from incomplete handshakes to any state before
+    /// TIME-WAIT. An IPv4 address may be mapped into IPv6.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn at_port(&mut self, local: u16) -> io::Result<Vec<(SocketAddr, SocketAddr)>> {
         let mut found = Vec::new();
         let over = StateFlags::LISTEN | StateFlags::CLOSE | StateFlags::TIME_WAIT;
@@ -159,18 +159,18 @@ impl SockDiag {
         Ok(found)
     }
 
-    /// The numbers ([`Answer::cookie`]) of all sockets that listen.
+    /// Returns the cookies ([`Answer::cookie`]) of all listening sockets.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn all_listening(&mut self) -> io::Result<Vec<u64>> {
         self.listening_at(ANY_PORT)
     }
 
-    /// The numbers ([`Answer::cookie`]) of the sockets that listen at a port.
+    /// Returns the cookies ([`Answer::cookie`]) of the sockets that listen at a port.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn listening_at(&mut self, local: u16) -> io::Result<Vec<u64>> {
         let mut found = Vec::new();
         self.dump(&StateFlags::LISTEN, local, |response| {
@@ -204,45 +204,45 @@ impl SockDiag {
         Ok(())
     }
 
-    /// Asks for many, and takes all that is told.
+    /// Sends a dump request, and passes on all answers.
     fn ask(&mut self, request: &[u8], mut each: impl FnMut(SockDiagMessage)) -> io::Result<()> {
         sendto(self.fd.as_raw_fd(), request, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
         while self.receive_any(&mut each)? {}
         Ok(())
     }
 
-    /// One connection; nothing if it is over. However many others there are, this takes a few
+    /// Returns one connection; `None` if it is over. However many others there are, this takes a few
     /// microseconds.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn connection(&mut self, name: &Name) -> io::Result<Option<Answer>> {
         Ok(self.one(name)?.and_then(Answer::of))
     }
 
-    /// Both ends of what the kernel has for these: in whatever state, a handshake that is not over and
-    /// TIME-WAIT, too, or the listener that a connection with these ends would come to.
+    /// Returns both ends of the kernel's socket for these ends, in any state, incomplete handshakes and
+    /// TIME-WAIT included, or of the listener that a connection with these ends would reach.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn ends(&mut self, name: &Name) -> io::Result<Option<(SocketAddr, SocketAddr)>> {
         Ok(self.one(name)?.map(|response| ends(&response.header.socket_id)))
     }
 
-    /// Both ends of what lives between these: as [`SockDiag::ends`], but not what is in TIME-WAIT.
+    /// Returns both ends as [`SockDiag::ends`] does, but not of a socket in TIME-WAIT.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn living(&mut self, name: &Name) -> io::Result<Option<(SocketAddr, SocketAddr)>> {
         let one = self.one(name)?.filter(|response| response.header.state != TCP_TIME_WAIT);
         Ok(one.map(|response| ends(&response.header.socket_id)))
     }
 
-    /// Whether the kernel has something between these that is over and answers for itself only: in TIME-WAIT, or in
-    /// FIN-WAIT-2 with no program that has it.
+    /// Whether the kernel has a finished connection between these ends that no program holds: in TIME-WAIT, or in
+    /// FIN-WAIT-2 as an orphan.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn is_over(&mut self, name: &Name) -> io::Result<bool> {
         let one = self.one(name)?;
         Ok(one.is_some_and(|InetResponse { header, .. }| {
@@ -255,14 +255,14 @@ impl SockDiag {
         sendto(self.fd.as_raw_fd(), &request, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
         let mut one = None;
         match self.receive(|response| one = Some(response)) {
-            // Gone, or its ends have another socket.
+            // The socket is gone, or another one has its ends.
             Err(error) if GONE.contains(&error.raw_os_error()) => Ok(None),
             Err(error) => Err(error),
             Ok(_) => Ok(one),
         }
     }
 
-    /// Takes one datagram; whether more will come.
+    /// Receives one datagram; returns whether more will come.
     fn receive(&mut self, mut each: impl FnMut(InetResponse)) -> io::Result<bool> {
         self.receive_any(|answer| {
             if let SockDiagMessage::InetResponse(response) = answer {
@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(kernel.at_port(local.port()).unwrap(), [(local, address)]);
         assert_eq!(kernel.living(&Name::of(address, local)).unwrap(), Some((address, local)));
         assert!(!kernel.is_over(&Name::of(address, local)).unwrap());
-        // Who ends first waits (TIME-WAIT), and no program has that any more.
+        // The side that closes first stays in TIME-WAIT, and no program has that socket any more.
         drop(server);
         drop(client);
         let end = std::time::Instant::now() + std::time::Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! Whose a listening Unix socket is.
+//! The owner of a listening Unix socket.
 
 use std::io;
 
@@ -14,11 +14,11 @@ const UDIAG_SHOW_UID: u32 = 0x40;
 const UNIX_DIAG_UID: u16 = 7;
 
 impl SockDiag {
-    /// The number of the user who listens at a name of the abstract namespace (unix(7)); none if nobody does. To ask him by
-    /// connecting he needs room for it.
+    /// Returns the user id of the listener at an abstract name (unix(7)); `None` if there is none. Connecting to
+    /// ask the listener would need room in its backlog.
     ///
     /// # Errors
-    /// What the kernel says: one without CONFIG_UNIX_DIAG that it does not know.
+    /// The kernel's error: without CONFIG_UNIX_DIAG it does not know the request.
     pub fn listens_at(&mut self, name: &[u8]) -> io::Result<Option<u32>> {
         let request = UnixRequest {
             state_flags: StateFlags::LISTEN,
@@ -39,7 +39,7 @@ impl SockDiag {
     }
 }
 
-/// Whose it is, if that is its name.
+/// Returns the socket's owner, if it has this name.
 fn owner(response: &UnixResponse, name: &[u8]) -> Option<u32> {
     let is_it = |nla: &Nla| matches!(nla, Nla::Name(UnixDiagName::Abstract(its)) if its == name);
     if !response.nlas.iter().any(is_it) {
@@ -77,7 +77,7 @@ mod tests {
         let uid = std::fs::metadata("/proc/self").unwrap().st_uid();
         assert_eq!(told, Some(uid));
         assert_eq!(kernel.listens_at(b"uncork-sockdiag").unwrap(), None);
-        // It answers what else is asked.
+        // It still answers other queries.
         kernel.listening().unwrap();
     }
 }

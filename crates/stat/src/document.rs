@@ -1,4 +1,4 @@
-//! What is told, in the words of the manual page.
+//! The reported values, in the words of the manual page.
 
 use std::net::SocketAddr;
 use std::ops::AddAssign;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use uncork_stack::{Blocked, Counters, Info, Phase, State};
 
-/// Everything that a running stack has told.
+/// The complete report of a running stack.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     /// The stack itself.
@@ -20,58 +20,58 @@ pub struct Report {
 /// A running stack.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Running {
-    /// Its process.
+    /// Process id.
     pub pid: u32,
-    /// What it does: `serve http`, `connect`; the name of a program of `uncork run --stack`.
+    /// What it does: `serve http`, `connect`; the program's name for `uncork run --stack`.
     pub does: String,
-    /// Its device; several of them with commas.
+    /// Device name; several are separated by commas.
     pub device: String,
-    /// Devices that it could have had and does without, as they could not be opened or are gone: the name of each, and why. Who
-    /// comes by them is the kernel's.
+    /// Devices that it runs without, as they could not be opened or are gone: the name of each, and why. What comes by them
+    /// is the kernel's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub without: Vec<String>,
-    /// Its addresses and ports.
+    /// The stack's addresses and ports.
     pub addresses: Vec<SocketAddr>,
-    /// How long it has been there.
+    /// Age of the stack.
     pub age_ms: u64,
-    /// What it has counted.
+    /// Counters of the stack.
     pub counts: Counts,
-    /// Frames that came and found no room, as nobody took in those before them in time; nothing where that is not known.
+    /// Received frames that found no room, as those before them were not taken in time; absent if not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frames_lost: Option<u64>,
-    /// What of the frames came by queues of its own; nothing where it is to have none.
+    /// Reception by queues of its own; absent if it is to have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_queue: Option<ByQueue>,
 }
 
-/// What came by AF_XDP, where that is not the only way.
+/// Reception by AF_XDP, where that is not the only path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByQueue {
-    /// Each as DEVICE:NUMBER.
+    /// The queues, each as DEVICE:NUMBER.
     pub queues: Vec<String>,
-    /// Frames that came by them.
+    /// Frames received by them.
     pub frames_in: u64,
-    /// Why there are no more of them, where there were to be: a sentence each, of the guardian's.
+    /// Why queues are missing that it should have: a sentence each, from the guardian.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
 }
 
 impl ByQueue {
-    /// Of one device.
+    /// Makes the entry of one device.
     #[must_use]
     pub fn new(device: &str, numbers: &[u32], frames_in: u64) -> Self {
         let queues = numbers.iter().map(|number| format!("{device}:{number}")).collect();
         Self { queues, frames_in, missing: Vec::new() }
     }
 
-    /// And why there are no more.
+    /// Adds the reasons for missing queues.
     #[must_use]
     pub fn without(mut self, missing: &[String]) -> Self {
         self.missing.extend_from_slice(missing);
         self
     }
 
-    /// With those of another device, or of another thread's.
+    /// Merges the entry of another device, or of another thread.
     #[must_use]
     pub fn and(mut self, mut other: Self) -> Self {
         self.queues.append(&mut other.queues);
@@ -81,40 +81,40 @@ impl ByQueue {
     }
 }
 
-/// Counts since the beginning.
+/// Counters since the stack began.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Frames that came.
+    /// Frames received.
     pub frames_in: u64,
-    /// Frames that were sent.
+    /// Frames sent.
     pub frames_out: u64,
-    /// TCP segments that came.
+    /// TCP segments received.
     pub segments_in: u64,
-    /// TCP segments that were sent.
+    /// TCP segments sent.
     pub segments_out: u64,
-    /// Segments that were sent again.
+    /// Segments retransmitted.
     pub retransmitted: u64,
-    /// Connections that came.
+    /// Connections that peers opened.
     pub passive_opens: u64,
-    /// Connections that this side began.
+    /// Connections that this side opened.
     pub active_opens: u64,
     /// Resets sent.
     pub resets_out: u64,
-    /// SYNs for which there was no room.
+    /// SYNs dropped because the listener had no room.
     pub listen_drops: u64,
     /// Times that a small write waited for the device.
     pub autocorked: u64,
-    /// Times that a connection had as much in the device as it may.
+    /// Times that a connection had its limit of octets in the device.
     pub throttled: u64,
-    /// Frames that could not be read.
+    /// Frames that could not be parsed.
     pub malformed: u64,
-    /// Segments that were dropped because there was no memory for what they bring.
+    /// Segments that were dropped for want of memory for their data.
     #[serde(default)]
     pub receive_drops: u64,
     /// Closed connections that were reset because there were too many, or no memory.
     #[serde(default)]
     pub orphans_reset: u64,
-    /// Connections that did not stay in TIME-WAIT because too many did.
+    /// Connections that skipped TIME-WAIT because too many were in it.
     #[serde(default)]
     pub time_wait_overflows: u64,
 }
@@ -161,32 +161,32 @@ impl From<&Counters> for Counts {
     }
 }
 
-/// How a connection acknowledges.
+/// State of a connection's ACK policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acks {
     /// `quick`, `delayed` or `pingpong`.
     pub mode: String,
     /// Quick ACKs left.
     pub quick_left: u8,
-    /// How long the next delayed one is delayed.
+    /// Delay of the next delayed ACK.
     pub delay_us: u64,
 }
 
 /// A connection.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Connection {
-    /// The program's descriptor, if it has one; not told by programs of `uncork stack`.
+    /// The program's descriptor, if it has one; absent for programs of `uncork stack`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fd: Option<i32>,
-    /// This end.
+    /// Local end.
     pub local: SocketAddr,
-    /// The other end.
+    /// Remote end.
     pub remote: SocketAddr,
-    /// As ss(8) names it.
+    /// State, as ss(8) names it.
     pub state: String,
-    /// What the sender believes of the path: `open`, `disorder`, `recovery`, `loss` ….
+    /// The sender's view of the path: `open`, `disorder`, `recovery`, `loss` ….
     pub phase: String,
-    /// Congestion control.
+    /// Name of the congestion control.
     pub congestion: String,
     /// Congestion window, in segments.
     pub cwnd: u32,
@@ -200,29 +200,29 @@ pub struct Connection {
     pub min_rtt_us: Option<u64>,
     /// Retransmission timeout.
     pub rto_us: u64,
-    /// Segments that are on their way.
+    /// Segments in flight.
     pub in_flight: u32,
     /// Octets of frames in the device.
     pub device_bytes: u32,
-    /// How many there may be.
+    /// Limit for `device_bytes`.
     pub device_limit_bytes: u32,
-    /// Octets that the program has given and that have not been sent.
+    /// Octets that the program has written and that have not been sent.
     pub held_bytes: u32,
-    /// Octets that have come and that the program has not read.
+    /// Octets received that the program has not read.
     pub unread_bytes: u32,
     /// The peer's window.
     pub peer_window_bytes: u32,
-    /// How it acknowledges.
+    /// State of the ACK policy.
     pub ack: Acks,
-    /// Why it is not sending; nothing if it is about to.
+    /// Why it is not sending; absent if it is about to.
     pub waits_for: Option<String>,
-    /// Octets sent, those sent again included.
+    /// Octets sent, retransmissions included.
     pub sent_bytes: u64,
     /// Octets received.
     pub received_bytes: u64,
-    /// Segments sent again.
+    /// Segments retransmitted.
     pub retransmitted: u64,
-    /// Rate at which segments leave, in octets a second.
+    /// Pacing rate, in octets a second.
     pub pacing_rate: Option<u64>,
 }
 

@@ -1,6 +1,6 @@
-//! What a running stack tells of itself and its connections (`uncork stack stat`): one line of JSON for itself, one
-//! for each connection, and one that says that this was all. Lines are made as they are taken, so that a
-//! hundred thousand connections neither need their memory at once nor hold up a turn.
+//! Reports of a running stack about itself and its connections (`uncork stack stat`): one line of JSON for itself,
+//! one for each connection, and one that marks the end. Lines are made as they are read, so that a hundred thousand
+//! connections neither need their memory at once nor hold up a turn.
 #![forbid(unsafe_code)]
 
 mod document;

@@ -1,4 +1,4 @@
-//! Lines, written and read.
+//! Writing and reading the lines.
 
 use std::io::{self, BufRead, ErrorKind};
 
@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Connection, Report, Running};
 
-/// The last line: without it something is missing.
+/// The last line: without it the report is incomplete.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct End {
     end: bool,
 }
 
 impl End {
-    /// That was all.
+    /// Makes the last line.
     #[must_use]
     pub fn new() -> Self {
         Self { end: true }
@@ -28,7 +28,7 @@ impl Default for End {
 
 /// Adds a line: a [`Running`], a [`Connection`] or the [`End`].
 pub fn put(into: &mut Vec<u8>, line: &impl Serialize) {
-    // Neither the values nor memory can fail to be written.
+    // Neither serialising the values nor writing to memory can fail.
     let _ = serde_json::to_writer(&mut *into, line);
     into.push(b'\n');
 }
@@ -40,11 +40,11 @@ enum Line {
     End(End),
 }
 
-/// Reads what a stack tells, up to its last line.
+/// Reads a stack's report, up to its last line.
 ///
 /// # Errors
 ///
-/// If it breaks off, is not understood, or does not come (as `from` says it).
+/// If it breaks off, cannot be parsed, or does not come (the error of `from`).
 pub fn read(from: impl BufRead) -> io::Result<Report> {
     let mut lines = from.lines();
     let first = lines.next().ok_or(ErrorKind::UnexpectedEof)??;

@@ -1,4 +1,4 @@
-/* What several programs share. */
+/* Helpers that several programs share. */
 #pragma once
 
 static __always_inline bool before(__u32 a, __u32 b)
@@ -14,7 +14,7 @@ static __always_inline bool tcp(struct sock *sk)
 	       (family == AF_INET || family == AF_INET6);
 }
 
-/* By reading, not by looking: the socket may be known by its address in memory alone. */
+/* Reads the members instead of dereferencing them: the socket may be known by its address alone. */
 static __always_inline void addresses(struct tuple *tuple, const struct sock *sk)
 {
 	const struct sock_common *common = &sk->__sk_common;
@@ -23,7 +23,7 @@ static __always_inline void addresses(struct tuple *tuple, const struct sock *sk
 	__builtin_memset(tuple, 0, sizeof(*tuple));
 	tuple->local_port = BPF_CORE_READ(common, skc_num);
 	tuple->remote_port = bpf_ntohs(BPF_CORE_READ(common, skc_dport));
-	/* An IPv4 connection of an IPv6 socket has its IPv4 addresses here, too. */
+	/* An IPv4 connection of an IPv6 socket also has its IPv4 addresses here. */
 	if (BPF_CORE_READ(common, skc_family) == AF_INET6 && remote == 0) {
 		tuple->family = AF_INET6;
 		BPF_CORE_READ_INTO(&tuple->local, common, skc_v6_rcv_saddr.in6_u.u6_addr32);
@@ -45,7 +45,7 @@ static __always_inline void turned(struct tuple *other, const struct tuple *tupl
 	other->family = tuple->family;
 }
 
-/* struct socket_alloc: a socket and its inode are one. */
+/* struct socket_alloc holds a socket and its inode. */
 static __always_inline __u64 inode_of(const struct sock *sk)
 {
 	struct socket_alloc *behind = (void *)BPF_CORE_READ(sk, sk_socket);
@@ -55,7 +55,7 @@ static __always_inline __u64 inode_of(const struct sock *sk)
 
 static __always_inline __u32 jiffy_us(void)
 {
-	/* Debian's and most others' is 250. */
+	/* 250 on Debian and most others. */
 	return CONFIG_HZ ? 1000000 / (__u32)CONFIG_HZ : 4000;
 }
 
@@ -64,7 +64,7 @@ static __always_inline __u32 jiffies_us(__u32 jiffies)
 	return jiffies * jiffy_us();
 }
 
-/* How long each of the kernel's "chronographs" has run: see tcp_get_info_chrono_stats. */
+/* Adds up how long each of the kernel's "chronographs" has run: see tcp_get_info_chrono_stats. */
 static __always_inline void chronographs(struct counters *into, struct tcp_sock *tp)
 {
 	__u32 running = BPF_CORE_READ_BITFIELD(tp, chrono_type);
@@ -93,7 +93,7 @@ static __always_inline void count(struct counters *into, struct tcp_sock *tp)
 	chronographs(into, tp);
 }
 
-/* The index of the highest bit that is set. */
+/* Returns the index of the highest bit that is set. */
 static __always_inline __u32 log2(__u64 value)
 {
 	__u32 bits = 0;
@@ -121,8 +121,8 @@ static __always_inline __u32 log2(__u64 value)
 	return bits + (value >> 1 ? 1 : 0);
 }
 
-/* Counts a time, in steps of a quarter of a power of two, from a microsecond on; and adds it to
- * those in its step, whose mean is exact. */
+/* Counts a time in a histogram, in steps of a quarter of a power of two, from a microsecond on; and
+ * adds it to the sum of its step, so that the step's mean is exact. */
 static __always_inline void note_time(__u32 *times, __u64 *sums, __u64 ns)
 {
 	__u64 us = ns / 1000;

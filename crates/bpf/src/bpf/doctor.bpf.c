@@ -1,8 +1,8 @@
 /*
- * Live tracing of TCP stalls. What it costs decides how it is made: a program that is served well
+ * Live tracing of TCP stalls. Its design follows from its cost: a program that is served well
  * by TCP pays for two look-ups and one reading of the clock in each write, and one load in each
- * packet; everything else happens only when something waits. Nothing is told to user
- * space but stalls, and sockets when they end.
+ * packet; everything else happens only when something waits. Only stalls, and sockets when they
+ * end, are reported to user space.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -22,5 +22,5 @@
 #include "options.h"
 #include "records.h"
 
-/* Some of the helpers are for programs that say that they may be had under the GPL, too. */
+/* Some helpers are only available to programs under a GPL-compatible licence. */
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -1,13 +1,13 @@
 /*
- * Bytes that were written and not sent: seen behind the write that left them, and again when they
- * leave. While no socket holds anything back, what leaves is not looked at.
+ * Bytes that were written and not sent: noticed after the write that left them, and again when they
+ * leave. While no socket holds anything back, outgoing packets are not looked at.
  */
 #pragma once
 
 /* TCP_NAGLE_OFF, TCP_NAGLE_CORK (net/tcp.h), ICSK_TIME_PROBE0 (net/inet_connection_sock.h). */
 enum { NAGLE_OFF = 1, NAGLE_CORK = 2, TIME_PROBE0 = 3 };
 
-/* Why the rest of the queue did not go, by the kernel's own rules (tcp_write_xmit). */
+/* Returns why the rest of the queue was not sent, by the kernel's own rules (tcp_write_xmit). */
 static __always_inline __u32 why_held(struct tcp_sock *tp, struct sock *sk, bool more)
 {
 	__u32 unsent = tp->write_seq - tp->snd_nxt;
@@ -18,26 +18,26 @@ static __always_inline __u32 why_held(struct tcp_sock *tp, struct sock *sk, bool
 
 	if (!unsent || before(tp->write_seq, tp->snd_nxt))
 		return FREE;
-	/* Nothing is on its way that would make room, and the window takes no segment. */
+	/* Nothing in flight would open the window, and the window takes no segment. */
 	if (flying == 0 && tp->snd_wnd < mss && tp->snd_wnd < unsent)
 		return SHUT;
-	/* A receiver may delay the ACK of a lone segment, and nothing else leaves before it. */
+	/* A receiver may delay the ACK of a lone segment, and nothing else is sent before it. */
 	if (tp->packets_out == 1 && tp->snd_cwnd == 1 && flying + unsent <= tp->snd_wnd)
 		return LONE;
-	/* Whole segments wait for something else: the congestion window, pacing, the device. */
+	/* Full segments wait for something else: the congestion window, pacing, the device. */
 	if (unsent >= mss || packets >= tp->snd_cwnd || flying + unsent > tp->snd_wnd)
 		return FREE;
 	if (nonagle & NAGLE_CORK)
 		return CORKED;
-	/* Until more is written or an ACK comes, whatever Nagle's algorithm would say. */
+	/* Held until more is written or an ACK comes, whatever Nagle's algorithm would say. */
 	if (more)
 		return MORE;
-	/* Nagle as Minshall changed it: only a small segment in flight holds another one back. */
+	/* Nagle's algorithm as modified by Minshall: only a small segment in flight holds another one back. */
 	if (nonagle == 0 && tp->packets_out && before(tp->snd_una, tp->snd_sml) &&
 	    !before(tp->snd_nxt, tp->snd_sml))
 		return NAGLE;
-	/* Autocorking waits for the device to be done, pacing for the clock; nothing else is left
-	 * but the program's word that more will come. */
+	/* Autocorking waits for the device's completions, pacing for the clock; the only other
+	 * cause left is that the program has announced more. */
 	if (sk->sk_wmem_alloc.refs.counter > 1 || sk->sk_pacing_status)
 		return FREE;
 	if (tp->packets_out || tp->inet_conn.icsk_pending == TIME_PROBE0)
@@ -51,8 +51,8 @@ static __always_inline __u64 offset_of(struct tcp_sock *tp, __u32 seq)
 }
 
 /*
- * The program took its cork off, and nothing left then: from there on it was Nagle's algorithm. The
- * kernel does not say so, but nothing else keeps back what an ACK lets go.
+ * The program removed its cork, and nothing left then: from there on Nagle's algorithm held it. The
+ * kernel does not report that, but nothing else holds back what an ACK releases.
  */
 static __always_inline void uncorked(struct track *track, __u32 by)
 {
@@ -63,7 +63,7 @@ static __always_inline void uncorked(struct track *track, __u32 by)
 	track->held_ns = track->options.pushed_ns;
 }
 
-/* tp may be known by its address alone: it is read, not looked into. */
+/* tp may be known by its address alone: its members are read, not dereferenced. */
 static __always_inline void let_go(struct track *track, struct tcp_sock *tp, __u32 by, __u32 end,
 				   __u64 now)
 {
@@ -113,7 +113,7 @@ static __always_inline void sample_queue(struct track *track, struct tcp_sock *t
 {
 	__u32 unsent = tp->write_seq - tp->snd_una, rtt = tp->srtt_us >> 3;
 
-	/* The receiver has not read what it has: that is no queue on the way. Nor is one late ACK,
+	/* The receiver has not read what it has: that is no queue on the path. Nor is one late ACK,
 	 * which makes the round trip's deviation (kept times four, the mean times eight) larger
 	 * than its mean: in a queue one segment takes about as long as the next. */
 	if (tp->snd_wnd <= tp->max_window / 2 || tp->mdev_us > tp->srtt_us / 2)
@@ -128,14 +128,14 @@ static __always_inline void sample_queue(struct track *track, struct tcp_sock *t
 }
 
 /*
- * Another write, and the same bytes still wait. What the program held back itself until now, it has
- * let go of; what Nagle's algorithm holds, it goes on to hold, whatever the program says of more.
+ * Another write, and the same bytes still wait. The program has now released what it held back
+ * itself; what Nagle's algorithm holds it keeps holding, even if the program says MSG_MORE.
  */
 static __always_inline void still_held(struct track *track, __u32 why, __u64 now)
 {
 	bool own = track->held_why == MORE || track->held_why == CORKED;
 
-	/* It was not this write that lets go. */
+	/* This write is not the one that releases them. */
 	track->held_begun = track->begun;
 	if (track->held_why == NAGLE && why == MORE)
 		return;
@@ -144,7 +144,7 @@ static __always_inline void still_held(struct track *track, __u32 why, __u64 now
 	track->held_why = why;
 }
 
-/* A write has left bytes behind, or found some. */
+/* Looks at the queue after a write that has left bytes behind, or found some. */
 static __always_inline void look_at_queue(struct track *track, struct tcp_sock *tp,
 					  struct sock *sk)
 {
@@ -156,7 +156,7 @@ static __always_inline void look_at_queue(struct track *track, struct tcp_sock *
 			still_held(track, why, now);
 			return;
 		}
-		/* They went, and nobody saw it. */
+		/* They were sent without being noticed. */
 		let_go(track, tp, BY_WRITE, tp->snd_nxt, now);
 	}
 	if (why == FREE) {
@@ -176,7 +176,7 @@ static __always_inline void look_at_queue(struct track *track, struct tcp_sock *
 		track->held_stack = look_at_stack();
 }
 
-/* An option that pushes does so before the call returns. */
+/* An option that pushes does so before the call returns: longest time until then. */
 #define AT_ONCE_NS 500000
 
 static __always_inline __u32 cause(struct track *track, __u64 now)
@@ -192,7 +192,7 @@ static __always_inline __u32 cause(struct track *track, __u64 now)
 	return (__u32)track->begun != track->held_begun ? BY_WRITE : BY_ACK;
 }
 
-/* A packet is on its way to the device. */
+/* A packet is handed to the device's queue. */
 SEC("tp_btf/net_dev_queue")
 int BPF_PROG(leaves, struct sk_buff *skb)
 {
@@ -217,7 +217,7 @@ int BPF_PROG(leaves, struct sk_buff *skb)
 		return 0;
 	seq = bpf_ntohl(seq);
 	length = skb->len - (__u32)(header - skb->data) - (words >> 4) * 4;
-	/* A bare ACK has the number of the first octet that waits, and no data. */
+	/* A bare ACK has the sequence number of the first octet that waits, and no data. */
 	if (!length || !before(track->held_seq, seq + length))
 		return 0;
 	now = bpf_ktime_get_ns();

@@ -1,7 +1,7 @@
 /*
- * The kernel's structures, as far as the programs look into them. Only names and types of members
- * matter: where they are is filled in from the running kernel's own type information when a
- * program is loaded, so this header is good for every kernel that has members of these names.
+ * The kernel's structures, as far as the programs use them. Only names and types of members
+ * matter: their offsets are filled in from the running kernel's own type information when a
+ * program is loaded, so this header fits every kernel that has members of these names.
  */
 #pragma once
 
@@ -27,7 +27,7 @@ typedef _Bool bool;
 #define false 0
 #define NULL ((void *)0)
 
-/* linux/bpf.h: types of maps, and what their calls take. Part of the kernel's stable interface. */
+/* linux/bpf.h: types of maps, and flags of their calls. Part of the kernel's stable interface. */
 enum {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
@@ -118,7 +118,7 @@ struct inode {
 	unsigned long i_ino;
 };
 
-/* net/sock.h: a socket's inode lies behind it. */
+/* net/sock.h: a socket, followed by its inode. */
 struct socket_alloc {
 	struct socket socket;
 	struct inode vfs_inode;
@@ -262,7 +262,7 @@ struct sk_buff {
 	unsigned char *data;
 };
 
-/* net/xdp.h: what a program of XDP is given; drivers/net/veth.c: what it is part of there. */
+/* net/xdp.h: the context of an XDP program; drivers/net/veth.c: the structure around it there. */
 struct xdp_buff {
 	void *data;
 };
@@ -294,7 +294,7 @@ struct upid {
 	struct pid_namespace *ns;
 };
 
-/* A task has a number in each namespace from the first one down to its own. */
+/* A task has a number in each namespace from the initial one down to its own. */
 struct pid {
 	unsigned int level;
 	struct upid numbers[1];
@@ -307,7 +307,7 @@ struct mm_struct {
 	unsigned long arg_end;
 };
 
-/* What the program's registers were when it called the kernel. */
+/* The program's registers on entry to the kernel. */
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {
 	unsigned long bp;
@@ -380,7 +380,7 @@ struct bpf_iter__task_file {
 
 #pragma clang attribute pop
 
-/* linux/bpf.h: what a program sees of a socket, and of a call of setsockopt. */
+/* linux/bpf.h: a program's view of a socket, and of a call of setsockopt. */
 struct bpf_sock {
 	__u32 bound_dev_if;
 	__u32 family;
@@ -408,7 +408,7 @@ struct bpf_sockopt {
 	__s32 retval;
 };
 
-/* linux/bpf.h: what a program sees of an event of a connection, up to the last that is used. */
+/* linux/bpf.h: a program's view of an event of a connection, up to the last member that is used. */
 enum { BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB = 4, BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB = 5 };
 
 struct bpf_sock_ops {
@@ -426,7 +426,7 @@ struct bpf_sock_ops {
 
 _Static_assert(__builtin_offsetof(struct bpf_sock_ops, sk) == 184, "the kernel has it there");
 
-/* linux/bpf.h: what a program of XDP sees of a frame. */
+/* linux/bpf.h: an XDP program's view of a frame. */
 struct xdp_md {
 	__u32 data;
 	__u32 data_end;

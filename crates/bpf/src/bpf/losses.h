@@ -1,15 +1,15 @@
-/* Segments that were sent again. */
+/* Retransmitted segments. */
 #pragma once
 
-/* TCP_CA_Open (linux/tcp.h): nothing is thought to be lost. */
+/* TCP_CA_Open (linux/tcp.h): nothing is presumed lost. */
 enum { CA_OPEN = 0 };
 
-/* A red-black tree of so many segments is not deeper. */
+/* Depth bound of a red-black tree of segments. */
 #define TREE_DEPTH 32
 
 /*
- * When the first segment that is not acknowledged was last sent. To be asked before it is sent
- * again, which renews that time.
+ * Returns when the first unacknowledged segment was last sent. To be called before it is
+ * retransmitted, which renews that time.
  */
 static __always_inline __u64 first_sent_ns(struct sock *sk)
 {
@@ -29,8 +29,8 @@ static __always_inline __u64 first_sent_ns(struct sock *sk)
 }
 
 /*
- * Since when what is sent again now was on its way. The timer's function was asked before it began.
- * Else an ACK of something that was sent later gave it away: RACK knows when that was.
+ * Returns since when the segment that is retransmitted now was in flight. For the timer that was read before its
+ * function began. Otherwise an ACK of something that was sent later revealed the loss: RACK has the time of that.
  */
 static __always_inline __u64 lost_since_ns(struct tcp_sock *tp)
 {
@@ -43,8 +43,8 @@ static __always_inline __u64 lost_since_ns(struct tcp_sock *tp)
 }
 
 /*
- * A segment beyond the receiver's window asks whether that is still shut; and what was sent before
- * it shut, the receiver may have had no room for.
+ * Whether the segment is a window probe, which lies beyond the receiver's window, or was sent
+ * before the window shut, so that the receiver may have had no room for it.
  */
 static __always_inline bool window_is_shut(struct track *track, struct tcp_sock *tp,
 					   struct sk_buff *skb)
@@ -86,8 +86,8 @@ static __always_inline __u32 duplicates(struct tcp_sock *tp)
 }
 
 /*
- * Before the timeout a tail is sent again only to hear whether it was lost (RFC 8985, 7). If the
- * receiver has it twice now, it was not: its ACK was late.
+ * Judges a tail loss probe (RFC 8985, 7), which is sent before the timeout to learn whether the
+ * tail was lost. If the receiver reports a duplicate now, it was not lost: its ACK was late.
  */
 static __always_inline void judge_probe(struct track *track, struct tcp_sock *tp)
 {

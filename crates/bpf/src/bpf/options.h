@@ -1,14 +1,14 @@
-/* What the program asks of TCP by setsockopt. It is seen before the kernel acts upon it. */
+/* Options that the program sets by setsockopt. They are seen before the kernel acts upon them. */
 #pragma once
 
 /* linux/tcp.h */
 enum { TCP_NODELAY = 1, TCP_CORK = 3, TCP_QUICKACK = 12 };
-/* Levels at which option 1 is another one: SO_DEBUG, IP_TOS, IPV6_ADDRFORM. */
+/* Levels at which option 1 has another meaning: SO_DEBUG, IP_TOS, IPV6_ADDRFORM. */
 enum { SOL_IP = 0, SOL_SOCKET = 1, SOL_IPV6 = 41 };
-/* What user space is told of level 0, where 0 says that nothing was wrong. */
+/* The value reported for level 0, because 0 says that nothing was wrong. */
 enum { LEVEL_IP = 0x10000 };
 
-/* Where the process asked for TCP_NODELAY in vain. */
+/* Notes where the process set TCP_NODELAY in vain. */
 static __always_inline void goes_astray(struct bpf_sock *sk, __u32 where)
 {
 	struct astray astray = { .at_ns = bpf_ktime_get_ns(), .where = where };
@@ -25,7 +25,7 @@ static __always_inline struct track *asked_on(struct bpf_sock *sk)
 {
 	struct track *track = bpf_sk_storage_get(&tracks, sk, 0, 0);
 
-	/* Before it is connected, it is known by who asks. */
+	/* Before it is connected, the socket is known by the process that sets the option. */
 	if (!track && traced(current_ids() >> 32) == WHOLE)
 		track = bpf_sk_storage_get(&tracks, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	return track;
@@ -61,7 +61,7 @@ static __always_inline void cork_asked(struct options *options, struct bpf_socko
 	options->pushed_ns = bpf_ktime_get_ns();
 }
 
-/* Option 1 with the value 1, at a level where that is hardly ever meant. */
+/* Notes option 1 with the value 1, at a level where that is hardly ever meant. */
 static __always_inline void wrong_level(struct bpf_sockopt *ctx)
 {
 	int *value = ctx->optval;

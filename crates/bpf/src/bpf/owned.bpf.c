@@ -1,11 +1,11 @@
 /*
- * Who owns a packet: the kernel, or a TCP stack in user space on the same address. One program takes
- * the kernel's copy of what is not its own away, behind packet sockets and before IP, so that it does
- * not answer with a reset; the others let only what is one engine's into that one's packet socket, the only one's, or
- * one of a group's. What is handed over to sockets of AF_XDP is in redirect.bpf.c.
+ * Decides whether a packet is the kernel's, or a user-space TCP stack's on the same address. One program drops the
+ * kernel's copy of what a stack owns, after packet sockets and before IP, so that the kernel does not answer with a
+ * reset; the others let only an engine's own packets into its packet socket, which is either the only one, or one of
+ * a group. Redirection to AF_XDP sockets is in redirect.bpf.c.
  *
- * Nothing here depends on where the kernel has its members: libbpf would read all of its type information, five
- * milliseconds long, for each engine.
+ * Nothing here uses the offsets of kernel structures: libbpf would parse all of the kernel's type information, which
+ * takes five milliseconds, for each engine.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -19,7 +19,7 @@
 /* linux/bpf.h: enum tcx_action_base. */
 #define TCX_NEXT (-1)
 #define TCX_DROP 2
-/* linux/bpf.h: of bpf_redirect. */
+/* linux/bpf.h: a flag of bpf_redirect. */
 #define BPF_F_INGRESS 1
 
 SEC("tcx/ingress")
@@ -28,7 +28,7 @@ int drop_owned(struct __sk_buff *skb)
 	struct packet packet = {};
 	__u32 engine;
 
-	/* Most are an engine's, and whose they are was found out a moment ago. */
+	/* Most packets are an engine's, and their owner was determined a moment ago. */
 	if (was_taken(skb)) {
 		count_dropped();
 		return TCX_DROP;
@@ -50,7 +50,7 @@ static __always_inline bool is_engines(struct __sk_buff *skb, struct packet *pac
 	       owner(packet, WRITTEN_DOWN, settings.engine) == settings.engine;
 }
 
-/* How much of a frame the packet socket gets that is in no group: all, or nothing. */
+/* Returns how much of a frame a packet socket in no group receives: all, or nothing. */
 SEC("socket")
 int take_owned(struct __sk_buff *skb)
 {
@@ -65,7 +65,7 @@ int take_owned(struct __sk_buff *skb)
 	return 0;
 }
 
-/* Which member of a group gets a frame. What stands before IP is not there for it (packet_rcv_fanout). */
+/* Chooses the group member that gets a frame. The link-layer header has been removed (packet_rcv_fanout). */
 SEC("socket")
 int choose_engine(struct __sk_buff *skb)
 {
@@ -81,7 +81,7 @@ int choose_engine(struct __sk_buff *skb)
 	return choose(skb, engine, false);
 }
 
-/* How much of a frame a member's socket gets. */
+/* Returns how much of a frame a member's socket receives. */
 SEC("socket")
 int take_chosen(struct __sk_buff *skb)
 {

@@ -1,13 +1,13 @@
 /*
- * Processes by the numbers that user space knows them by. The kernel's own numbers are those of the
- * first PID namespace; in a container uncork and whoever calls it speak of others.
+ * Translation of process numbers to those that user space uses. The kernel's own numbers are those
+ * of the initial PID namespace; in a container uncork and its caller use others.
  */
 #pragma once
 
 /* MAX_PID_NS_LEVEL (kernel/pid_namespace.c). */
 #define DEEPEST 32
 
-/* A task's number in the namespace of user space; 0: it has none there. */
+/* Returns a task's number in user space's namespace; 0 if it has none there. */
 static __noinline __u32 number_of(struct pid *pid)
 {
 	__u32 level = BPF_CORE_READ(pid, level), each = bpf_core_type_size(struct upid), i;
@@ -29,7 +29,7 @@ static __always_inline __u32 process_of(struct task_struct *task)
 	return number_of(BPF_CORE_READ(task, group_leader, thread_pid));
 }
 
-/* Process and thread, as bpf_get_current_pid_tgid has them. */
+/* Returns process and thread, as bpf_get_current_pid_tgid does. */
 static __always_inline __u64 current_ids(void)
 {
 	struct task_struct *task;
@@ -56,7 +56,7 @@ static __always_inline __u32 traced(__u32 pid)
 	return how ? *how : 0;
 }
 
-/* A process executes another program: its arguments, before it can write over them. */
+/* A process executes another program: reports its arguments, before it can overwrite them. */
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(program_begun, struct task_struct *task)
 {
@@ -95,13 +95,13 @@ int BPF_PROG(process_begun, struct task_struct *parent, struct task_struct *chil
 	return 0;
 }
 
-/* A number may be given to somebody else. */
+/* Removes a process that ends: its number may be reused. */
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(process_ended, struct task_struct *task)
 {
 	__u32 pid = process_of(task);
 
-	/* The last thread need not be the first one. */
+	/* The last thread to end need not be the first one. */
 	if (traced(pid) == WHOLE && task->signal->live.counter == 0)
 		bpf_map_delete_elem(&scope, &pid);
 	return 0;

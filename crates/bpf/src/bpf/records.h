@@ -1,4 +1,4 @@
-/* What is known of a socket, handed over when it ends, or when tracing does. */
+/* The record of a socket, reported when it ends, or when tracing does. */
 #pragma once
 
 static __always_inline void subtract(struct counters *base, const struct counters *now)
@@ -14,7 +14,7 @@ static __always_inline void subtract(struct counters *base, const struct counter
 	base->busy_us = now->busy_us - base->busy_us;
 }
 
-/* Whether the process asked for TCP_NODELAY where that did nothing for this connection. */
+/* Notes that the process set TCP_NODELAY where that did nothing for this connection. */
 static __always_inline void note_astray(struct track *track)
 {
 	struct astray *astray = bpf_map_lookup_elem(&nodelay_astray, &track->writer.pid);
@@ -48,7 +48,7 @@ static __always_inline void fill_in(struct track *track, struct tcp_sock *tp, __
 	track->state = state;
 }
 
-/* A last message has no successor that would close it: the answer that came after it did. */
+/* The last message has no successor that would close it: the answer that came after it did. */
 static __always_inline void last_message(struct track *track, struct tcp_sock *tp, __u64 now)
 {
 	if (tp->rcv_nxt != track->copied_seq && track->origin != ACCEPTED)
@@ -118,7 +118,7 @@ static __always_inline void tell_left(struct seq_file *seq, struct tcp_sock *tp)
 	if (!track || !track->origin)
 		return;
 	head.at_ns = bpf_ktime_get_ns();
-	/* Bytes that wait are told as if they went now. */
+	/* Bytes that still wait are reported as if they left now. */
 	if (track->held_ns)
 		let_go(track, tp, BY_END, tp->write_seq, head.at_ns);
 	last_message(track, tp, head.at_ns);
@@ -127,23 +127,23 @@ static __always_inline void tell_left(struct seq_file *seq, struct tcp_sock *tp)
 	bpf_seq_write(seq, track, sizeof(*track));
 }
 
-/* All that are left, at the end. */
+/* Reports all sockets that are left, at the end. */
 SEC("iter/bpf_sk_storage_map")
 int sockets_left(struct bpf_iter__bpf_sk_storage_map *ctx)
 {
 	struct sock *sk = ctx->sk;
 
-	/* Not by ctx->value: it may not be handed on. */
+	/* Not through ctx->value: it may not be passed to functions. */
 	if (sk && ctx->value)
 		tell_left(ctx->meta->seq, bpf_skc_to_tcp_sock(sk));
 	return 0;
 }
 
-/* Those of one network namespace, for kernels that refuse the other. */
+/* Reports those of one network namespace, for kernels that refuse the other iterator. */
 SEC("iter/tcp")
 int sockets_left_in(struct bpf_iter__tcp *ctx)
 {
-	/* Read once: the verifier knows no second reading for the same. */
+	/* Read once: the verifier does not know that a second load gives the same pointer. */
 	struct sock_common *common = ctx->sk_common;
 
 	if (common)

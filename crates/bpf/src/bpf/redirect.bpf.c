@@ -1,6 +1,6 @@
 /*
- * Frames for sockets of AF_XDP, before the kernel or anybody else sees them: one program hands over what is one engine's,
- * the other does so for several engines, each with queues of its own. Whose they are is in owned/owner.h.
+ * Redirects frames to AF_XDP sockets, before the kernel or anybody else sees them: one program for a single engine,
+ * the other for several engines, each with queues of its own. owned/owner.h decides which engine owns a frame.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -22,8 +22,8 @@ int redirect_owned(struct xdp_md *xdp)
 	if (!is_for_engine(xdp))
 		return XDP_PASS;
 	/*
-	 * What the engine owns is dropped if there is nobody to take it: the kernel would answer with a
-	 * reset, and the other end sends it again.
+	 * A frame that the engine owns is dropped if no socket takes it: the kernel would answer with a
+	 * reset, while a dropped frame is retransmitted.
 	 */
 	skb = settings.marks ? buffer_of(xdp) : NULL;
 	if (is_of_vlan(skb))
@@ -35,7 +35,7 @@ int redirect_owned(struct xdp_md *xdp)
 	return action;
 }
 
-/* What it does not hand over comes to the engines by their packet sockets: nothing is lost here. */
+/* Frames that it does not redirect reach the engines by their packet sockets: nothing is lost here. */
 SEC("xdp.frags")
 int redirect_by_queue(struct xdp_md *xdp)
 {

@@ -1,5 +1,5 @@
 /*
- * Which sockets are traced: those that a traced process opens or listens with, those that it has
+ * Selects the traced sockets: those that a traced process opens or listens with, those that it has
  * when tracing begins, and the other ends of both if they are on this host.
  */
 #pragma once
@@ -41,7 +41,7 @@ static __always_inline struct track *begin(struct sock *sk, struct tcp_sock *tp,
 	return track;
 }
 
-/* The other end of a traced connection becomes traced when it first holds something up. */
+/* The other end of a traced connection is traced from when it first holds something up. */
 static __always_inline struct track *adopt(struct sock *sk, struct tcp_sock *tp)
 {
 	struct tuple own, other;
@@ -61,7 +61,7 @@ static __always_inline void port_of(struct port *port, struct sock *sk)
 	port->port = sk->__sk_common.skc_num;
 }
 
-/* A traced process connects or listens: both are seen in the process itself. */
+/* A traced process connects or listens: both happen in the process itself. */
 static __always_inline void opened(struct sock *sk, struct tcp_sock *tp, int state)
 {
 	struct port port;
@@ -78,7 +78,7 @@ static __always_inline void opened(struct sock *sk, struct tcp_sock *tp, int sta
 	bpf_map_update_elem(&listeners, &port, &owner, BPF_ANY);
 }
 
-/* A connection is complete: the traced process's own, or one that came to its port. */
+/* A connection is established: a traced process's own, or one to its port. */
 static __always_inline void established(struct sock *sk, struct tcp_sock *tp, struct track *track)
 {
 	struct who *owner;
@@ -95,7 +95,7 @@ static __always_inline void established(struct sock *sk, struct tcp_sock *tp, st
 		begin(sk, tp, ACCEPTED, owner, -1);
 }
 
-/* What the traced processes have open already. User space reads it once, when it has named them. */
+/* Finds sockets that traced processes have open already. User space reads it once, after naming them. */
 SEC("iter/task_file")
 int descriptors_open(struct bpf_iter__task_file *ctx)
 {

@@ -1,14 +1,14 @@
 /*
- * Where a write was made. C libraries are built without frame pointers, so that the kernel cannot
- * follow the calls beyond them: registers and stack are handed to user space, which has the tables
- * of .eh_frame. That is dear, so each place is looked at once in a while: a place is what called
- * with this depth of the stack and with these return addresses into the program on it.
+ * Records where a write was made. C libraries are built without frame pointers, so the kernel
+ * cannot unwind beyond them: registers and stack are passed to user space, which has the tables of
+ * .eh_frame. That is expensive, so each place is captured only once in a while. A place is the set
+ * of writes with this stack depth and these return addresses into the program on the stack.
  */
 #pragma once
 
-/* Words at the top of the stack that tell one place from another. */
+/* Words at the top of the stack that distinguish places. */
 #define TOP 64
-/* A place is looked at again after this time; and not more than so many places in it. */
+/* Interval after which a place is captured again, and the most captures within it. */
 #define AGAIN_NS 1000000000ULL
 #define MOST_STACKS 64
 
@@ -23,7 +23,7 @@ struct {
 	__type(value, struct top);
 } tops SEC(".maps");
 
-/* When a place was last looked at. */
+/* When a place was last captured. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
@@ -31,7 +31,7 @@ struct {
 	__type(value, __u64);
 } places SEC(".maps");
 
-/* For all: since when, and how many since then. */
+/* Beginning of the current interval, and captures since then, for all places. */
 __u64 looked_since_ns = 0;
 __u64 looked = 0;
 
@@ -66,7 +66,7 @@ static __always_inline __u64 stack_pointer(struct pt_regs *regs)
 	return regs->sp;
 }
 
-/* A number for the place; 0 if there is none (a thread of the kernel). */
+/* Returns a number for the place; 0 if there is none (a kernel thread). */
 static __noinline __u64 place_of(__u64 id, __u64 sp, __u64 from, __u64 to)
 {
 	__u64 hash = mixed(id >> 32, sp), word;
@@ -109,7 +109,7 @@ static __noinline int tell_stack(__u64 place, __u32 pid)
 	event->pid = pid;
 	event->stack = place;
 	read_registers(event, regs);
-	/* The stack ends somewhere above, and what is not in memory cannot be read here. */
+	/* The stack ends somewhere above, and pages that are not in memory cannot be read here. */
 	for (i = 0; i < STACK / STACK_PART; i++)
 		if (bpf_probe_read_user(event->copy + i * STACK_PART, STACK_PART,
 					(void *)(event->sp + i * STACK_PART)))
@@ -119,7 +119,7 @@ static __noinline int tell_stack(__u64 place, __u32 pid)
 	return 1;
 }
 
-/* The number of the place that the program is at, which is told if it is due. */
+/* Returns the number of the program's current place, which is captured if that is due. */
 static __always_inline __u64 look_at_stack(void)
 {
 	struct task_struct *task = bpf_get_current_task_btf();

@@ -1,13 +1,13 @@
 /*
- * What is kept for each traced socket, and what is told to user space. crates/bpf/src/record.rs
- * reads these structures byte by byte: a change here is a change there. All members are aligned
- * to their own size and there are no holes that are not named.
+ * What is kept for each traced socket, and what is reported to user space. crates/bpf/src/record.rs
+ * reads these structures byte by byte and must be changed with them. All members are aligned
+ * to their own size, and all padding is named.
  */
 #pragma once
 
-/* Four times as many steps as there are powers of two: 19 % wide. */
+/* Steps of the histogram of times: four for each power of two, 19 % wide. */
 #define TIMES 112
-/* One for each power of two. */
+/* Steps of the histogram of sizes: one for each power of two. */
 #define SIZES 20
 
 /* How a socket came to be traced. */
@@ -28,11 +28,11 @@ enum {
 	LONE = 5,	/* the congestion window takes one segment, and that is in flight */
 };
 
-/* What let go of them. */
+/* What released them. */
 enum {
 	BY_ACK = 1,
 	BY_WRITE = 2,	/* a later write filled the segment, or was not corked */
-	BY_OPTION = 3,	/* setsockopt: TCP_NODELAY set, TCP_CORK taken off */
+	BY_OPTION = 3,	/* setsockopt: TCP_NODELAY set, TCP_CORK cleared */
 	BY_TIMER = 4,	/* the probe timer: a corked tail's 200 ms */
 	BY_END = 5,	/* the connection ended first */
 };
@@ -67,22 +67,22 @@ struct options {
 	__u32 nodelay_calls;
 	__u32 cork_calls;
 	__u32 quickack_calls;
-	__u32 pushes;		/* those that let go of what is held: NODELAY on, CORK off */
+	__u32 pushes;		/* those that release held bytes: NODELAY on, CORK off */
 	__u64 pushed_ns;	/* the last of them */
-	/* TCP_NODELAY, as it was meant, but not as it is asked for. */
+	/* Attempts to set TCP_NODELAY that had no effect on this socket. */
 	__u32 wrong_level;	/* the level that was given instead of IPPROTO_TCP; 0: none */
-	__u32 wrong_length;	/* one more than the octets of a value too short to count */
-	__u32 elsewhere;	/* the process asked for it, on another socket: what kind */
+	__u32 wrong_length;	/* one more than the length of a value that was too short */
+	__u32 elsewhere;	/* the process set it on another socket: what kind */
 	__u32 pad;
 };
 
-/* Sockets on which TCP_NODELAY does nothing for the connections that there are. */
+/* Sockets on which TCP_NODELAY has no effect on existing connections. */
 enum {
 	ON_LISTENER = 1,	/* of the same port; connections that it accepts later inherit it */
 	ON_NO_TCP = 2,		/* UDP, Unix … */
 };
 
-/* The kernel's own counters, less what they were when tracing began. */
+/* The kernel's own counters, less their values when tracing began. */
 struct counters {
 	__u64 bytes_sent;
 	__u64 bytes_received;
@@ -95,10 +95,10 @@ struct counters {
 	__u32 busy_us;
 };
 
-/* A segment that was sent again. */
+/* A retransmitted segment. */
 struct again {
 	__u64 at_ns;
-	__u64 waited_ns;	/* since it was sent the time before */
+	__u64 waited_ns;	/* since it was last sent before */
 	__u32 bytes;
 	__u32 ca_state;
 	__u32 timeouts;		/* in a row */
@@ -129,17 +129,17 @@ struct track {
 	__u32 message_open;
 	__u32 more;		/* the last write said that more would come */
 
-	/* Bytes that wait. */
-	__u64 held_ns;		/* since when; 0: nothing does */
-	__u32 held_seq;		/* first octet that waits */
+	/* Held bytes. */
+	__u64 held_ns;		/* since when; 0: none are held */
+	__u32 held_seq;		/* first octet that is held */
 	__u32 held_why;
-	__u32 held_begun;	/* writes begun and options that push when it began */
+	__u32 held_begun;	/* writes begun and options that push by the time it began */
 	__u32 held_pushes;
-	__u64 held_stack;	/* where the write was made; 0: not known */
+	__u64 held_stack;	/* the place of the write; 0: unknown */
 	__u32 held_outstanding;	/* octets in flight then */
 	__u32 shut_seq;		/* up to here it was sent into a window that was shut */
 
-	/* Sums. */
+	/* Totals. */
 	__u64 begun;		/* writes, or parts of them */
 	__u64 writes;
 	__u64 written_bytes;
@@ -154,27 +154,27 @@ struct track {
 	__u64 wait_ns;		/* from its first write to the answer's last segment */
 	__u64 wait_max_ns;
 	__u64 writing_ns;	/* from first to last write of each message */
-	__u64 held_short;	/* times that bytes waited less than is worth an event */
+	__u64 held_short;	/* holds that were too short for an event */
 	__u64 held_short_ns;
-	__u64 queue_samples;	/* writes that left bytes unsent for want of room on the way */
+	__u64 queue_samples;	/* writes that left bytes unsent for want of room on the path */
 	__u64 queue_rtt_us;	/* smoothed round trip then, summed */
 	__u64 queue_bytes;	/* unsent then, summed */
 	__u32 queue_rtt_max_us;
 	__u32 queue_bytes_max;
 	__u64 awaited_ack_ns;	/* late ACKs of ours that the other end waited for */
 	__u32 awaited_acks;
-	__u32 needless;		/* of the segments sent again: those that were not lost */
+	__u32 needless;		/* of the retransmitted segments: those that were not lost */
 
-	struct again probe;	/* nobody knows yet whether it was needed; at_ns 0: none */
+	struct again probe;	/* not yet known whether it was needed; at_ns 0: none */
 
-	/* As the kernel has it, filled in when the record is made. */
+	/* The kernel's values, filled in when the record is made. */
 	__u32 srtt_us;
 	__u32 min_rtt_us;
 	__u32 mss;
 	__u32 nonagle;
-	__u32 probe_duplicates;	/* that the receiver had told of before it */
+	__u32 probe_duplicates;	/* duplicates that the receiver had reported before it */
 	__u32 pad;
-	__u32 ack_timers;	/* delayed-ACK timer went off, and sent */
+	__u32 ack_timers;	/* times that the delayed-ACK timer expired and sent an ACK */
 	__u32 state;
 	__u32 turn_times[TIMES];
 	__u32 wait_times[TIMES];
@@ -221,7 +221,7 @@ struct event_ack_timer {
 	__u32 segments_in;	/* data segments received so far */
 	__u32 quick;		/* quick-ACK credits left */
 	__u32 pingpong;
-	__u32 peer;		/* not traced itself: the other end is */
+	__u32 peer;		/* 0, or 1 if only the other end is traced */
 	__u32 pad2;
 };
 
@@ -248,7 +248,7 @@ struct event_program {
 	char arguments[ARGUMENTS];
 };
 
-/* Where a write was made: what it takes to find out who called whom. */
+/* Where a write was made: the data for unwinding its stack. */
 #define STACK 32768
 #define STACK_PART 1024
 struct event_stack {
@@ -263,7 +263,7 @@ struct event_stack {
 	char copy[STACK];
 };
 
-/* Also what the iterator writes, one for each socket. */
+/* A socket's record, which the iterator also writes. */
 struct event_socket {
 	__u32 type;
 	__u32 pad;
@@ -274,16 +274,16 @@ struct event_socket {
 /* Written by user space before the programs are loaded. */
 const volatile __u64 min_held_ns = 1000000;
 const volatile bool want_stacks = false;
-/* A writer that pauses for so long has begun something new. */
+/* After a pause of this length a writer begins a new message. */
 const volatile __u64 pause_ns = 5000000;
-/* Whether writes are seen before they are sent. */
+/* Whether writes are seen before their bytes are sent. */
 const volatile bool see_begin = true;
-/* Whether data is seen when it comes. */
+/* Whether the arrival of data is seen. */
 const volatile bool see_data = true;
-/* The PID namespace in whose numbers user space speaks; 0: the first one. */
+/* The PID namespace that user space's numbers are of; 0: the initial one. */
 const volatile __u32 pid_namespace = 0;
 
-/* Ticks in a second; 0 if the kernel does not tell how it was configured. */
+/* Ticks in a second; 0 if the kernel does not reveal its configuration. */
 extern int CONFIG_HZ __kconfig __weak;
 
 struct {
@@ -293,8 +293,8 @@ struct {
 	__type(value, struct track);
 } tracks SEC(".maps");
 
-/* Traced connections by their addresses: so the other end is known when it turns up, and this one
- * where only its address in memory is at hand. */
+/* Traced connections by their addresses: so that the other end is recognised when it turns up, and
+ * this one where only the socket's address is known. */
 struct connection {
 	__u64 cookie;
 	__u64 ack_timer_ns;	/* when the timer last sent an ACK */
@@ -308,7 +308,7 @@ struct {
 	__type(value, struct connection);
 } connections SEC(".maps");
 
-/* Ports on which traced processes listen, and who they are. */
+/* Ports on which traced processes listen, and the processes. */
 struct port {
 	__u32 namespace;
 	__u32 port;
@@ -320,7 +320,7 @@ struct {
 	__type(value, struct who);
 } listeners SEC(".maps");
 
-/* Processes that are traced; CHILDREN_ONLY for ourselves, who start the program. */
+/* Traced processes; CHILDREN_ONLY for uncork itself, which starts the program. */
 enum { WHOLE = 1, CHILDREN_ONLY = 2 };
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -334,7 +334,7 @@ struct {
 	__uint(max_entries, 8 * 1024 * 1024);
 } events SEC(".maps");
 
-/* TCP_NODELAY where it does nothing, by process. */
+/* TCP_NODELAY without effect, by process. */
 struct astray {
 	__u64 at_ns;
 	__u32 where;
@@ -347,9 +347,9 @@ struct {
 	__type(value, struct astray);
 } nodelay_astray SEC(".maps");
 
-/* While TCP's timer for sending runs on this processor: it ends corks, and sends again. */
+/* Set while TCP's write timer runs on this processor: it ends corks, and retransmits. */
 struct sending {
-	__u64 first_sent_ns;	/* when the first segment not acknowledged had been sent */
+	__u64 first_sent_ns;	/* when the first unacknowledged segment had been sent */
 	__u32 runs;
 	__u32 pad;
 };
@@ -360,14 +360,14 @@ struct {
 	__type(value, struct sending);
 } write_timer SEC(".maps");
 
-/* Sockets that hold something back: while there are none, the path of every segment is left at
- * once. And events that found no room. */
+/* Number of sockets that hold something back: while it is 0, the programs on every segment's path
+ * return at once. Then the events that found no room. */
 __u64 holding = 0;
 __u64 dropped = 0;
-/* Sockets whose state could not be kept (no memory). */
+/* Sockets that could not be traced for want of memory. */
 __u64 refused = 0;
 /* When the timer last sent an ACK of a traced connection. */
 __u64 last_ack_timer_ns = 0;
-/* The kernel's functions for timers of TCP, learnt from the first socket that is met. */
+/* The kernel's functions for TCP's timers, learnt from the first socket that is met. */
 __u64 ack_function = 0;
 __u64 write_function = 0;

@@ -1,10 +1,10 @@
 /*
- * TCP's own timers. The one for delayed ACKs goes off only when an ACK really was held: nobody
- * needs to watch the segments that were acknowledged at once. The one for sending ends corks.
+ * TCP's own timers. The delayed-ACK timer fires only when an ACK really was held back: segments that
+ * are acknowledged at once need not be watched. The write timer ends corks.
  */
 #pragma once
 
-/* Between begin and end of a timer's function, on one processor. */
+/* State between begin and end of a timer's function, on one processor. */
 struct ack_due {
 	__u64 since_ns;
 	__u32 from;
@@ -147,7 +147,7 @@ int BPF_PROG(timer_ends, struct timer_list *timer)
 	if (!ack || !ack->since_ns)
 		return 0;
 	tp = socket_of_ack_timer(timer);
-	/* Unless it was not yet due, or the program had the socket in use. */
+	/* Unless the timer was not due yet, or the program had the socket locked. */
 	if (BPF_CORE_READ(tp, rcv_wup) != ack->from)
 		ack_sent(tp, ack);
 	ack->since_ns = 0;

@@ -1,7 +1,7 @@
 /*
- * Setting options of other people's sockets. New connections are met where they are established
- * (sockops, on a cgroup), existing ones by an iterator, which holds the lock of each. What a socket
- * was before is kept in the kernel until it ends, so it outlives whoever loaded this.
+ * Setting options on other processes' sockets. New connections are caught when they are established
+ * (sockops, on a cgroup), existing ones by an iterator, which holds the lock of each. A socket's
+ * former values are kept in the kernel until it ends, so they outlive the process that loaded this.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -22,7 +22,7 @@ static __always_inline bool is_meant(void *sk, struct tcp_sock *tp)
 	return meant(tp, settings.by_process && bpf_sk_storage_get(&tags, sk, NULL, 0));
 }
 
-/* The socket that an iterator is at; none at its end. */
+/* Returns the iterator's current socket; NULL at its end. */
 static __always_inline struct tcp_sock *shown(struct bpf_iter__tcp *ctx)
 {
 	struct sock_common *common = ctx->sk_common;
@@ -37,7 +37,7 @@ int established(struct bpf_sock_ops *ctx)
 	struct bpf_sock *sk;
 	struct kept *kept;
 
-	/* The answer belongs to others that may be attached: it is not touched. */
+	/* The reply belongs to other programs that may be attached: it is left alone. */
 	if (ctx->op != BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB &&
 	    ctx->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
 		return 1;
@@ -62,7 +62,7 @@ int living(struct bpf_iter__tcp *ctx)
 
 	if (!tp)
 		return 0;
-	/* What a listener accepts is met when it is established. */
+	/* Connections that a listener accepts are caught when they are established. */
 	state = tp->inet_conn.icsk_inet.sk.__sk_common.skc_state;
 	if (state == TCP_LISTEN || state == TCP_CLOSE || !is_meant(tp, tp))
 		return 0;
@@ -88,15 +88,15 @@ int undoing(struct bpf_iter__tcp *ctx)
 }
 
 /*
- * The program asks for an option that was set for it. It gets it, and undoing leaves it: what is
- * set back is what the program wishes, and that is this now.
+ * The program sets an option that was set for it. The option is set, and undoing leaves it: undoing
+ * restores the program's last wish, which is this now.
  */
 SEC("cgroup/setsockopt")
 int wished(struct bpf_sockopt *ctx)
 {
 	struct kept *kept;
 
-	/* Of a longer value only a page is shown, which must not replace it. */
+	/* Only a page of a longer value is shown, and it must not replace the value. */
 	if (ctx->optlen > 4096) {
 		ctx->optlen = 0;
 		return 1;
@@ -114,8 +114,8 @@ int wished(struct bpf_sockopt *ctx)
 }
 
 /*
- * What is in force: for each option of each socket, whose entry it is, and whether it is so still.
- * A connection that has ended has nothing in force, whoever still holds its descriptor.
+ * Reports which options are in force: for each option of each socket its entry, and whether it still has
+ * the value. Nothing is in force on a connection that has ended, even if a descriptor is still open.
  */
 SEC("iter/bpf_sk_storage_map")
 int touched(struct bpf_iter__bpf_sk_storage_map *ctx)
@@ -128,7 +128,7 @@ int touched(struct bpf_iter__bpf_sk_storage_map *ctx)
 	return 0;
 }
 
-/* All of it in one network namespace, for kernels that refuse iterators over maps. */
+/* Reports the same for one network namespace, for kernels that refuse iterators over maps. */
 SEC("iter/tcp")
 int touched_in(struct bpf_iter__tcp *ctx)
 {
@@ -154,5 +154,5 @@ int touched_new(struct bpf_iter__bpf_map_elem *ctx)
 	return 0;
 }
 
-/* Some of the helpers are for programs that say that they may be had under the GPL, too. */
+/* Some helpers are only available to programs under a GPL-compatible licence. */
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

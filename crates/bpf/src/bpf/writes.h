@@ -1,8 +1,8 @@
 /*
  * Calls that write. This is on the path of every request: a look-up and a reading of the clock
- * before the bytes are sent, a look-up and a few additions behind; and a look-up and a reading of
- * the clock when data comes. Reads are not watched at all: that something was read since the last
- * write shows in the kernel's own copied_seq.
+ * before the bytes are sent, a look-up and a few additions after; and a look-up and a reading of
+ * the clock when data comes. Reads are not watched at all: the kernel's own copied_seq shows whether
+ * something was read since the last write.
  */
 #pragma once
 
@@ -10,8 +10,8 @@
 #define MSG_MORE 0x8000
 
 /*
- * When data comes (Linux 6.2 and later): what TCP itself remembers of that is renewed by whatever
- * happens later, or counts jiffies.
+ * Notes when data comes (Linux 6.2 and later): TCP's own time stamps are renewed by
+ * later events, or count jiffies.
  */
 SEC("tp_btf/sk_data_ready")
 int BPF_PROG(data_came, struct sock *sk)
@@ -24,8 +24,8 @@ int BPF_PROG(data_came, struct sock *sk)
 }
 
 /*
- * When the last data came, where that was not seen. tcp_mstamp is to the microsecond, but whatever is sent or comes after
- * the data renews it; lrcvtime is only renewed by data, but counts jiffies.
+ * Returns when the last data came, where that was not seen. tcp_mstamp is to the microsecond, but is renewed by whatever
+ * is sent or comes after the data; lrcvtime is only renewed by data, but counts jiffies.
  */
 static __always_inline __u64 data_came_ns(__u64 mstamp_us, __u32 lrcvtime, __u64 now)
 {
@@ -35,7 +35,7 @@ static __always_inline __u64 data_came_ns(__u64 mstamp_us, __u32 lrcvtime, __u64
 
 	if (fine > now)
 		fine = now;
-	/* Both within a jiffy's rounding: the fine one is right. */
+	/* Both agree within a jiffy's rounding: the fine one is right. */
 	if (now - fine + jiffy_ns >= coarse && see_begin)
 		return fine;
 	return coarse < now ? now - coarse : 0;
@@ -48,7 +48,7 @@ static __always_inline __u64 last_data_ns(struct track *track, struct tcp_sock *
 	return data_came_ns(tp->tcp_mstamp, tp->inet_conn.icsk_ack.lrcvtime, now);
 }
 
-/* The message before the one that begins now is complete. */
+/* Closes the message before the one that begins now. */
 static __always_inline void close_message(struct track *track, struct tcp_sock *tp)
 {
 	__u32 bytes = tp->write_seq - track->message_seq;
@@ -68,8 +68,8 @@ static __always_inline void close_message(struct track *track, struct tcp_sock *
 }
 
 /*
- * The rest of an answer came right behind a late ACK of ours, within a round trip and the time
- * of two interrupts: it had waited for it. Only seen so if the other end is not on this host.
+ * The rest of an answer came right after a late ACK of ours, within a round trip and the time
+ * of two interrupts: it had waited for that ACK. Only detected if the other end is not on this host.
  */
 static __always_inline void note_awaited(struct track *track, struct tcp_sock *tp, __u64 came)
 {
@@ -110,7 +110,7 @@ static __always_inline void next_message(struct track *track, struct tcp_sock *t
 
 	if (answers)
 		came = last_data_ns(track, tp, now);
-	/* What a server's client does between its requests is the client's business, and how long
+	/* What a server's client does between its requests is that client's business, and the time that
 	 * a client's program thinks is its own. */
 	if (answers && track->origin != ACCEPTED)
 		answered(track, tp, came);
@@ -176,7 +176,7 @@ static __always_inline int write_ended(struct sock *sk, int written)
 		return 0;
 	if (!see_begin || !track->message_open)
 		begins(track, tp);
-	/* An accepted socket gets its inode after it is connected. */
+	/* An accepted socket gets its inode after it is established. */
 	if (!track->inode)
 		track->inode = inode_of(sk);
 	track->message_writes++;
@@ -201,7 +201,7 @@ int BPF_PROG(write_begins_tp, struct sock *sk, struct msghdr *msg)
 	return write_begins(sk, msg);
 }
 
-/* Before that, the function itself. */
+/* Earlier kernels: the function itself. */
 SEC("fentry/tcp_sendmsg_locked")
 int BPF_PROG(write_begins_fn, struct sock *sk, struct msghdr *msg)
 {

@@ -1,4 +1,4 @@
-//! Whose many connections are: a system call for each would hold up whoever waits for who enters them.
+//! Entering many connections at once: a system call for each would delay all that wait for the process that enters them.
 
 use std::net::SocketAddr;
 
@@ -7,22 +7,22 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use super::layout::connection_key;
 use super::{Engine, Error, KERNEL, Ours, Owned, Protocol, full};
 
-/// In one system call.
+/// Most connections in one system call.
 const AT_ONCE: usize = 4096;
 
-/// Beside an engine's number (`owned/maps.h`).
+/// Flag beside an engine's number (`owned/maps.h`).
 const CAME: u32 = 1 << 31;
 
-/// The own and the other end of a connection of TCP.
+/// The local and the remote end of a TCP connection.
 pub type Ends = (SocketAddr, SocketAddr);
 
-/// Whose a connection is.
+/// The owner of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
-    /// This engine's, to whose port it has come, for as long as the engine, or its user ([`Owned::leave_to_user`]), has the port.
-    /// After that it gives way to whoever begins anew with these ends, be it in an answer: then it is as if nothing had been entered.
+    /// The engine to whose port it has come, for as long as the engine, or its user ([`Owned::leave_to_user`]), has the port.
+    /// After that it gives way to a new SYN between these ends, or to an answer to one, as if nothing had been entered.
     Engines(Engine),
-    /// The kernel's, whosever its port is.
+    /// The kernel, regardless of the port's owner.
     Kernels,
 }
 
@@ -36,16 +36,16 @@ impl Whose {
 }
 
 impl Owned {
-    /// From now on these connections are somebody's, of which so many are new here.
+    /// Enters these connections for an owner; `new` of them are new here.
     ///
     /// # Errors
     ///
-    /// [`Error::Full`], or what the kernel says. Nothing is said of any of them then.
+    /// [`Error::Full`], or the kernel's error. None of them is entered then.
     pub fn enter_all(&self, whose: Whose, all: &[Ends], new: usize) -> Result<(), Error> {
         if all.is_empty() {
             return Ok(());
         }
-        // Before they are there, or the programs would not look for them.
+        // Before they are entered, or the programs would not look for them.
         self.counts.so_many_more(Ours::Connection(Protocol::Tcp, all[0].0, all[0].1), new)?;
         let entered = all.chunks(AT_ONCE).try_for_each(|some| {
             let keys = keys(some);
@@ -63,11 +63,11 @@ impl Owned {
         })
     }
 
-    /// From now on nothing is said of these, which have been entered ([`Owned::disown`]).
+    /// Removes these connections, which have been entered ([`Owned::disown`]).
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn disown_all(&self, all: &[Ends]) -> Result<(), Error> {
         for some in all.chunks(AT_ONCE) {
             self.delete_all(some);
@@ -83,22 +83,22 @@ impl Owned {
         if self.connections().delete_batch(&keys(some), count, any, none).is_ok() {
             return;
         }
-        // It ends at the first that is not there.
+        // The batch stops at the first that is missing.
         for (local, remote) in some {
             let _ = self.connections().delete(&connection_key(Protocol::Tcp, *local, *remote));
         }
     }
 
-    /// Whether somebody has begun anew with these ends, which were an engine's until then ([`Whose::Engines`]).
+    /// Whether a new connection has begun between these ends, which were an engine's until then ([`Whose::Engines`]).
     #[must_use]
     pub fn has_given_way(&self, (local, remote): Ends) -> bool {
         let key = connection_key(Protocol::Tcp, local, remote);
         let found = self.connections().lookup(&key, MapFlags::ANY).ok().flatten();
-        // Where the kernel does not say, it is as it was.
+        // If the kernel returns an error, nothing has changed.
         found.as_deref().and_then(word) == Some(CAME)
     }
 
-    /// The engine to which the last SYN between these ends has gone, of those to ports that are shared.
+    /// Returns the engine to which the last SYN between these ends has gone, if their port is shared.
     #[must_use]
     pub fn begun_by(&self, (local, remote): Ends) -> Option<Engine> {
         let key = connection_key(Protocol::Tcp, local, remote);
@@ -111,7 +111,7 @@ impl Owned {
     }
 }
 
-/// The first of a value.
+/// The first word of a value.
 fn word(value: &[u8]) -> Option<u32> {
     value.first_chunk().map(|octets| u32::from_ne_bytes(*octets))
 }

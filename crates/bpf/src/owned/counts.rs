@@ -1,4 +1,4 @@
-//! How many entries there are of what most stacks have none of.
+//! Counts of entries of kinds that most stacks have none of.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -9,7 +9,7 @@ use super::{Error, Ours};
 /// The map's name.
 pub(super) const COUNTS: &str = "counts";
 
-/// What is counted, in the order of `struct counts` in `owned/maps.h`.
+/// The kinds that are counted, in the order of `struct counts` in `owned/maps.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Counted {
     Addresses,
@@ -17,7 +17,7 @@ enum Counted {
     ListenersAtAddresses,
 }
 
-/// As the programs see them: what there is none of they do not look for.
+/// The counts as the programs see them, which do not look for kinds that have no entry.
 pub(super) struct Counts {
     map: MapHandle,
     there: Mutex<[u32; 3]>,
@@ -28,23 +28,23 @@ impl Counts {
         Self { map, there: Mutex::default() }
     }
 
-    /// Another one was entered. It counts from now on.
+    /// Counts an entry that was made.
     pub(super) fn one_more(&self, what: Ours) -> Result<(), Error> {
         self.so_many_more(what, 1)
     }
 
-    /// One that was entered has gone.
+    /// Counts an entry that was removed.
     pub(super) fn one_less(&self, what: Ours) -> Result<(), Error> {
         self.so_many_less(what, 1)
     }
 
-    /// Others were, or are about to be, entered, all like this one.
+    /// Counts entries of one kind that were, or are about to be, made.
     pub(super) fn so_many_more(&self, like: Ours, more: usize) -> Result<(), Error> {
         let more = u32::try_from(more).unwrap_or(u32::MAX);
         self.change(like, |count| count.saturating_add(more))
     }
 
-    /// Such have gone.
+    /// Counts entries of one kind that were removed.
     pub(super) fn so_many_less(&self, like: Ours, less: usize) -> Result<(), Error> {
         let less = u32::try_from(less).unwrap_or(u32::MAX);
         self.change(like, |count| count.saturating_sub(less))
@@ -56,7 +56,7 @@ impl Counts {
         let before = there[counted as usize];
         there[counted as usize] = change(before);
         if (before == 0) == (there[counted as usize] == 0) {
-            // The programs only ask whether there are any.
+            // The programs only test whether there are any.
             return Ok(());
         }
         let octets: Vec<u8> = there.iter().flat_map(|count| count.to_ne_bytes()).collect();

@@ -1,11 +1,11 @@
-//! Keys and values of the filters' maps, as C has laid them out.
+//! Keys and values of the filters' maps, in their C layout.
 
 use std::net::{IpAddr, SocketAddr};
 
 use super::{Engine, Protocol, Seat, Settings, Sharing, Whence};
 
-/// An address as the programs see it: IPv4's are mapped into IPv6, and what is unspecified is all
-/// zeros in both.
+/// Returns an address as the programs see it: IPv4 addresses are mapped into IPv6. An unspecified
+/// one, which is to be all zeros in both families, is left out by the caller.
 pub(super) fn mapped(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
@@ -53,13 +53,13 @@ pub(super) struct Constants {
     pub(super) settings: Settings,
     pub(super) marks: bool,
     pub(super) engine: Engine,
-    /// By which connections are shared out.
+    /// Seed of the hash that distributes connections.
     pub(super) seed: u32,
     pub(super) seat: Option<Seat>,
 }
 
 impl Constants {
-    /// Of the only engine, which is in no group.
+    /// Returns the constants of the only engine, which is in no group.
     pub(super) fn new(settings: Settings, seed: u32) -> Self {
         Self { settings, marks: false, engine: Engine::ONLY, seed, seat: None }
     }
@@ -84,7 +84,7 @@ pub(super) fn seat_key(device: i32, engine: Engine) -> [u8; 8] {
     key
 }
 
-/// `struct seat` of `owned/group.h`, before anything was guessed wrong.
+/// `struct seat` of `owned/group.h`, before any wrong guess.
 pub(super) fn seat_value(seat: Seat, place: u32) -> [u8; 12] {
     let mut value = [0; 12];
     value[..4].copy_from_slice(&seat.0.get().to_ne_bytes());
@@ -92,7 +92,7 @@ pub(super) fn seat_value(seat: Seat, place: u32) -> [u8; 12] {
     value
 }
 
-/// `struct members` of `owned/maps.h`; nothing if they are too many.
+/// `struct members` of `owned/maps.h`; `None` if there are too many engines.
 pub(super) fn members(
     whence: Whence,
     engines: &[Engine],

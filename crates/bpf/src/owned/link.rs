@@ -1,7 +1,7 @@
-//! What ties the filters to the kernel, for as long as somebody lives: attaching a program to what comes into a device
-//! (tcx, Linux 6.6; XDP by a link, Linux 5.9), and telling them of the end of who answers for them.
+//! Ties the filters to the kernel for as long as their owner lives: attaches programs to a device's ingress
+//! (tcx, Linux 6.6; XDP by a link, Linux 5.9), and tells them when the thread that answers for them ends.
 //!
-//! The one file of this crate with `unsafe`: libbpf-rs has no calls for it.
+//! The one file of this crate with `unsafe`: libbpf-rs has no calls for this.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -9,21 +9,21 @@ use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::ptr::{self, NonNull};
 
-/// Octets of `struct life` (`owned/maps.h`), at the beginning of a page of its own.
+/// Length of `struct life` (`owned/maps.h`), at the beginning of a page of its own.
 pub(super) const LIFE_BYTES: usize = 64;
 
 /// `FUTEX_OWNER_DIED` of linux/futex.h.
 const DIED: u32 = 0x4000_0000;
 
-/// So many programs a device has at the most (BPF_MPROG_MAX).
+/// Most programs on a device (BPF_MPROG_MAX).
 const LINKS: usize = 64;
 
 const _: () = assert!(size_of::<libc::pthread_mutex_t>() <= LIFE_BYTES);
 
-/// Attaches `program` to what comes into the device of this number, of the network namespace of this
-/// thread. It is detached when the descriptor is closed: whatever ends the process, nothing is left.
+/// Attaches `program` to the ingress of the device with this index, in the network namespace of this
+/// thread. Closing the descriptor detaches it: however the process ends, nothing is left.
 pub(super) fn attach_ingress(program: BorrowedFd<'_>, device: i32) -> io::Result<OwnedFd> {
-    // SAFETY: two numbers, a third, and no options, which bpf_link_create(3) takes as all zeros.
+    // SAFETY: three numbers, and no options, which bpf_link_create(3) takes as all zeros.
     let fd = unsafe {
         libbpf_sys::bpf_link_create(
             program.as_raw_fd(),
@@ -35,14 +35,14 @@ pub(super) fn attach_ingress(program: BorrowedFd<'_>, device: i32) -> io::Result
     owned(fd)
 }
 
-/// The number of the device that a link of [`attach_ingress`] is attached to, 0 if that is gone (tcx_link_fdinfo); None if the
-/// kernel does not tell.
+/// Returns the index of the device that a link of [`attach_ingress`] is attached to, 0 if the device is gone (tcx_link_fdinfo);
+/// `None` if the kernel does not report it.
 pub(super) fn device_of(link: BorrowedFd<'_>) -> Option<i32> {
     told(link, "ifindex:")?.parse().ok()
 }
 
-/// Whether a link of [`attach_ingress`] is attached to the device of this number, of the network namespace of this thread: one that is in
-/// another by now may have kept its number. None if the kernel does not tell.
+/// Whether a link of [`attach_ingress`] is attached to the device with this index, in the network namespace of this thread: a
+/// device that was moved to another namespace may keep its index. `None` if the kernel does not report it.
 pub(super) fn is_on(link: BorrowedFd<'_>, device: i32) -> Option<bool> {
     let own: u32 = told(link, "link_id:")?.parse().ok()?;
     let mut links = [0_u32; LINKS];
@@ -53,7 +53,7 @@ pub(super) fn is_on(link: BorrowedFd<'_>, device: i32) -> Option<bool> {
     options.link_ids = links.as_mut_ptr();
     options.__bindgen_anon_1.count = LINKS as u32;
     let kind = libbpf_sys::BPF_TCX_INGRESS;
-    // SAFETY: two numbers, and options that say how long they are, with room for as many numbers of programs and of links
+    // SAFETY: two numbers, and options that give their own length, with room for as many program and link ids
     // as they say; all outlive the call.
     let done = unsafe { libbpf_sys::bpf_prog_query_opts(device, kind, &raw mut options) };
     match -done {
@@ -63,21 +63,21 @@ pub(super) fn is_on(link: BorrowedFd<'_>, device: i32) -> Option<bool> {
     }
 }
 
-/// What the kernel tells of a descriptor.
+/// Returns a field of a descriptor's fdinfo.
 fn told(descriptor: BorrowedFd<'_>, what: &str) -> Option<String> {
     let path = format!("/proc/self/fdinfo/{}", descriptor.as_raw_fd());
     let told = fs::read_to_string(path).ok()?;
     told.lines().find_map(|line| line.strip_prefix(what)).map(|told| told.trim().to_owned())
 }
 
-/// Has the device's driver run `program` for each frame that comes: its own XDP, never the kernel's stand-in for
-/// drivers that have none. Detached as above. A program that is there stays, and this one is refused.
+/// Has the device's driver run `program` for each received frame: native XDP, never the kernel's generic mode for
+/// drivers that have none. Detached as above. An XDP program that is attached already stays, and this one is refused.
 pub(super) fn attach_xdp(program: BorrowedFd<'_>, device: i32) -> io::Result<OwnedFd> {
-    // SAFETY: plain data; all zeros is a valid one, and its own length says how much of it there is.
+    // SAFETY: plain data, for which all zeros are valid; its own length says how much of it there is.
     let mut options: libbpf_sys::bpf_link_create_opts = unsafe { std::mem::zeroed() };
     options.sz = size_of_val(&options) as libbpf_sys::size_t;
     options.flags = libbpf_sys::XDP_FLAGS_DRV_MODE;
-    // SAFETY: two numbers, a third, and options that outlive the call.
+    // SAFETY: three numbers, and options that outlive the call.
     let fd = unsafe {
         libbpf_sys::bpf_link_create(
             program.as_raw_fd(),
@@ -89,11 +89,11 @@ pub(super) fn attach_xdp(program: BorrowedFd<'_>, device: i32) -> io::Result<Own
     owned(fd)
 }
 
-/// The number of the XDP program that a device has.
+/// Returns the id of the device's XDP program.
 pub(super) fn xdp_program(device: i32) -> Option<u32> {
     let mut options = libbpf_sys::bpf_xdp_query_opts::default();
     options.sz = size_of_val(&options) as libbpf_sys::size_t;
-    // SAFETY: two numbers, and options that outlive the call and say how long they are.
+    // SAFETY: two numbers, and options that outlive the call and give their own length.
     let done = unsafe { libbpf_sys::bpf_xdp_query(device, 0, &raw mut options) };
     let numbers = [options.prog_id, options.drv_prog_id, options.skb_prog_id, options.hw_prog_id];
     numbers.into_iter().find(|number| done == 0 && *number != 0)
@@ -103,32 +103,32 @@ fn owned(fd: i32) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(-fd));
     }
-    // SAFETY: a descriptor that was just made for us, and that nobody else knows.
+    // SAFETY: the descriptor was just created for us, and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Held by one thread, in memory that the filters read. It is a mutex that is robust (pthread_mutexattr_setrobust(3)): when
-/// a thread ends that holds one, the kernel writes that into its first word (FUTEX_OWNER_DIED; glibc's is the futex). It
-/// does so while it takes the thread's memory away, and only after that, its descriptors (do_exit).
+/// A lock that one thread holds, in memory that the filters read. It is a robust mutex (pthread_mutexattr_setrobust(3)): when
+/// the thread that holds it ends, the kernel notes that in its first word (FUTEX_OWNER_DIED; in glibc that is the futex). It
+/// does so while it takes down the thread's memory, and only after that its descriptors (do_exit).
 ///
-/// It stays with the thread that has made it, who alone may unlock it.
+/// It stays with the thread that has made it, which alone may unlock it.
 #[derive(Debug)]
 pub struct Answering(NonNull<libc::pthread_mutex_t>);
 
 impl Answering {
-    /// Locks the mutex in a map that can be mapped, and in whose first entry nobody has one.
+    /// Locks the mutex in an mmapable map whose first entry holds none yet.
     pub(super) fn by(map: BorrowedFd<'_>) -> io::Result<Self> {
         let (protection, how) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that there is.
+        // SAFETY: a new mapping at an address that the kernel chooses touches no existing one.
         let begin =
             unsafe { libc::mmap(ptr::null_mut(), LIFE_BYTES, protection, how, map.as_raw_fd(), 0) };
         if begin == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         let mutex = NonNull::new(begin.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        // SAFETY: memory for a mutex, aligned to a page, that nobody else uses and that stays until it is unlocked.
+        // SAFETY: memory for a mutex, aligned to a page, that nobody else uses and that stays mapped until it is unlocked.
         unsafe { lock_robust(mutex.as_ptr()) }.inspect_err(|_| {
-            // SAFETY: exactly what mmap gave, in which there is no mutex that anybody holds.
+            // SAFETY: exactly what mmap gave, in which no held mutex is.
             let _ = unsafe { libc::munmap(begin, LIFE_BYTES) };
         })?;
         Ok(Self(mutex))
@@ -137,27 +137,27 @@ impl Answering {
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        // SAFETY: locked by this thread, as this is neither sent nor shared; and exactly what mmap gave, of which the
-        // thread's list of mutexes knows no more when it is unlocked.
+        // SAFETY: locked by this thread, as this is neither Send nor Sync; and exactly what mmap gave, which the
+        // thread's robust list no longer refers to once it is unlocked.
         unsafe {
             libc::pthread_mutex_unlock(self.0.as_ptr());
-            // Nobody answers from now on, as if it had died: all is the kernel's before the filters are detached.
+            // Nobody answers from now on, as if the thread had died: all is the kernel's before the filters are detached.
             self.0.as_ptr().cast::<u32>().write_volatile(DIED);
             libc::munmap(self.0.as_ptr().cast(), LIFE_BYTES);
         }
     }
 }
 
-/// Makes a mutex whose end of its owner is told, and locks it.
+/// Makes a robust mutex and locks it.
 ///
 /// # Safety
 ///
-/// There is memory for one, of nobody else's, which stays as long as it is locked.
+/// `mutex` is memory for one, used by nobody else, and stays mapped as long as it is locked.
 unsafe fn lock_robust(mutex: *mut libc::pthread_mutex_t) -> io::Result<()> {
     let done = |error| if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) };
-    // SAFETY: plain data, which the next call sets up.
+    // SAFETY: plain data, which the next call initialises.
     let mut kind: libc::pthread_mutexattr_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the attributes live until behind their last use, and the caller answers for the mutex.
+    // SAFETY: the attributes outlive their last use, and the caller vouches for the mutex.
     unsafe {
         done(libc::pthread_mutexattr_init(&raw mut kind))?;
         let made =
@@ -186,7 +186,7 @@ mod tests {
     const OWNER: u32 = 0x3fff_ffff;
 
     fn memory() -> File {
-        // SAFETY: a name that ends, and no flags.
+        // SAFETY: a NUL-terminated name, and no flags.
         let memory = owned(unsafe { libc::memfd_create(c"uncork-life".as_ptr(), 0) }).unwrap();
         let memory = File::from(memory);
         memory.set_len(LIFE_BYTES as u64).unwrap();
@@ -204,13 +204,13 @@ mod tests {
         let memory = memory();
         let ends = || {
             let answering = Answering::by(memory.as_fd()).unwrap();
-            // SAFETY: only asks.
+            // SAFETY: it takes no arguments and only reads.
             let own = unsafe { libc::gettid() };
             assert_eq!((word(&memory) & OWNER).cast_signed(), own);
             assert_eq!(word(&memory) & DIED, 0);
             std::mem::forget(answering);
         };
-        // Or it would be the closure's end that is waited for, not the thread's.
+        // A scope waits for its closures, not for the ends of their threads, unless they are joined.
         thread::scope(|scope| scope.spawn(ends).join()).unwrap();
         assert_eq!(word(&memory), DIED);
     }

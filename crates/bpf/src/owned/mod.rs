@@ -1,7 +1,7 @@
-//! Whose a packet is, on an address that a stack in user space shares with the kernel.
+//! Ownership of packets, on an address that a user-space stack shares with the kernel.
 //!
-//! The stack gets its packets by a packet socket, and the kernel gets them, too. Which of them the
-//! kernel must not see depends on whose the address is:
+//! The stack receives its packets by a packet socket, and the kernel gets a copy. Which of the copies the
+//! kernel must not see depends on who owns the address:
 //!
 //! | the stack's packets are for | without a filter the kernel would | so |
 //! |---|---|---|
@@ -9,23 +9,23 @@
 //! | an address of the stack's, the device's MAC | keep quiet, but pass them on where forwarding is on | own the address if it is |
 //! | an address and a MAC of the stack's | ignore them | no filter |
 //!
-//! Where the stack has sockets of AF_XDP there is nothing to be taken away: a third program ([`Redirect`]) hands
-//! what is its over to them before the kernel, and the filters, see it. What both need (ARP, neighbour
-//! discovery, errors of ICMP) is told apart by whom it is about.
+//! With AF_XDP sockets nothing has to be dropped: a third program ([`Redirect`]) redirects the stack's packets
+//! to them before the kernel, and the filters, see them. Packets that both need (ARP, neighbour
+//! discovery, ICMP errors) are assigned by the address or packet that they are about.
 //!
-//! The filter sits behind packet sockets that are bound to all protocols and before IP, so the stack
-//! sees what the kernel does not. Beside it there is one for the packet socket itself, which keeps out
-//! of its ring what is not the stack's. Fragments behind the first have no ports: only an owned address
+//! The filter runs after packet sockets that are bound to all protocols and before IP, so the stack
+//! sees what the kernel does not. A second filter, on the packet socket itself, keeps packets that are
+//! not the stack's out of its ring. Fragments after the first have no ports: only an owned address
 //! takes them.
 //!
-//! A port may be a stack's for what comes by one device only, and from where others can be ([`Whence`]): with several devices
-//! each has a stack that knows that one's addresses, and what the kernel takes in by another one, or drops as nobody's, is the kernel's.
+//! A stack may own a port only for what comes by one device from plausible sources ([`Whence`]): with several devices, each
+//! has a stack that knows that device's addresses, and what the kernel accepts by another, or drops as martian, is the kernel's.
 //!
-//! A connection may be the kernel's although its port is not ([`Owned::keep`]): those that were there before.
-//! And there may be several stacks, each an [`Engine`] with a packet socket: of a
-//! port that several have ([`Owned::share`]), each connection goes to one of them, the same as long as they are
-//! the same. Who is to keep his when they change has to own them ([`Owned::own_as`], [`Owned::enter_all`]). Were each to have such a filter, all
-//! would look at each frame; so their sockets are one group, for which one program does ([`Programs::choosing`]).
+//! A connection may be the kernel's although its port is not ([`Owned::keep`]), as with older connections.
+//! And there may be several stacks, each an [`Engine`] with a packet socket: each connection to a
+//! port that several engines have ([`Owned::share`]) goes to one of them, the same one as long as they are
+//! the same. To keep its connections when they change, an engine has to own them ([`Owned::own_as`], [`Owned::enter_all`]). If
+//! each socket had a filter, all would look at each frame; so they are one group, with one program ([`Programs::choosing`]).
 
 mod connections;
 mod counts;
@@ -76,44 +76,44 @@ const MAPS: [&str; 11] = [
     "hosts",
 ];
 
-/// The map with the futex of who answers for the others.
+/// The map with the futex of the thread that answers for the others.
 const LIFE: &str = "life";
 
-/// In place of an engine (`owned/maps.h`).
+/// Instead of an engine (`owned/maps.h`).
 const KERNEL: u32 = 0;
-/// Of an engine that was one of a port's.
+/// The mark of an engine that had a port which its user still has.
 const LEFT: u32 = 1;
 
-/// A stack, of which there may be several beside each other.
+/// A stack, of which there may be several side by side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Engine(pub NonZeroU32);
 
 impl Engine {
-    /// The only one, where nothing is said of others.
+    /// The only engine, where no others are mentioned.
     pub const ONLY: Self = Self(NonZeroU32::MIN);
-    /// So many can share a port.
+    /// Most engines that can share a port.
     pub const MOST: usize = 64;
 }
 
-/// Where a device is.
+/// The whereabouts of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
-    /// Where it was.
+    /// In the same namespace as before.
     Here,
-    /// Nowhere: it was deleted, be it that another one has its number.
+    /// Deleted, even if another device now has its index.
     Deleted,
     /// In another network namespace.
     Elsewhere,
-    /// Nothing is attached to one of that number.
+    /// No filter is attached to a device of that index.
     Nothing,
 }
 
-/// What the filters have to know of the device and the stack.
+/// The properties of the device and the stack that the filters depend on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// Whether an Ethernet header stands in front of IP.
+    /// Whether an Ethernet header precedes IP.
     pub ethernet: bool,
-    /// Whether the stack finds its neighbours by itself, and so has to see ARP and neighbour
+    /// Whether the stack resolves its neighbours itself, and so has to see ARP and neighbour
     /// discovery.
     pub neighbours: bool,
 }
@@ -136,31 +136,31 @@ impl Protocol {
     }
 }
 
-/// What is to be expected of a port's engines.
+/// How the engines of a port may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
-    /// There will be no others.
+    /// They stay: there will be no others.
     Alone = 0,
-    /// There may be others at another time.
+    /// They may change later.
     Shared = 1,
-    /// They have just become others.
+    /// They have just changed.
     Changed = 2,
 }
 
-/// Whence that has to come which comes to a port, or it is the kernel's.
+/// Where packets to a port must come from; all others are the kernel's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whence {
     /// By any device, and from any address.
     Anywhere,
-    /// By any device, as several have the port's address; what opens a connection of TCP from an address that others
-    /// can have: no loopback, none that is unspecified or a group's, none of the host's own ([`Owned::host_has`]).
+    /// By any device, as several have the port's address; a SYN of TCP only from an address that other hosts
+    /// can have: not loopback, unspecified, multicast, or one of the host's own ([`Owned::host_has`]).
     Outside,
-    /// The same by the device of this number, which has the port's address: the stacks on others do not know it.
+    /// As `Outside`, but by the device with this index, which has the port's address: stacks on others do not know it.
     Device(u32),
 }
 
 impl Whence {
-    /// In place of a device's number (`owned/maps.h`).
+    /// Returns the device's index, or its substitute (`owned/maps.h`).
     fn device(self) -> u32 {
         match self {
             Self::Anywhere => 0,
@@ -170,19 +170,19 @@ impl Whence {
     }
 }
 
-/// Something that is the stack's.
+/// Something that a stack owns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ours {
-    /// All that comes to an address.
+    /// All packets to an address.
     Address(IpAddr),
-    /// All that comes to a port; of every address if that is unspecified (0.0.0.0 or ::, which both
+    /// All packets to a port; at every address if the address is unspecified (0.0.0.0 or ::, which both
     /// mean IPv4 and IPv6).
     Port(Protocol, SocketAddr),
-    /// What comes from a remote to a local end.
+    /// A connection: the packets from a remote to a local end.
     Connection(Protocol, SocketAddr, SocketAddr),
 }
 
-/// Why there is no filter.
+/// Errors of loading, attaching and filling the filters.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel is too old.
@@ -205,12 +205,12 @@ pub enum Error {
          that, or use a packet socket"
     )]
     Occupied {
-        /// Number of the device.
+        /// Index of the device.
         device: i32,
-        /// Number of the program.
+        /// Id of the program.
         program: u32,
     },
-    /// The driver has no XDP.
+    /// The driver has no native XDP.
     #[error(
         "the driver of the device {0} has no XDP of its own, and without that AF_XDP is no better than a \
          packet socket: use one"
@@ -222,10 +222,10 @@ pub enum Error {
          64 engines each, 4,194,304 connections, 65,536 shares of ports"
     )]
     Full,
-    /// Something else of the system's.
+    /// Any other error of the system.
     #[error("cannot attach the filter: {0}")]
     System(io::Error),
-    /// Something else of libbpf's.
+    /// Any other error of libbpf.
     #[error("eBPF: {0:#}")]
     Other(libbpf_rs::Error),
 }
@@ -239,15 +239,15 @@ impl From<libbpf_rs::Error> for Error {
     }
 }
 
-/// The filters, and what is the stack's. All of it is gone when this is dropped or the process ends.
+/// The filters, and the tables of what the stack owns. All of it is removed when this is dropped or the process ends.
 pub struct Owned {
     programs: Programs,
-    /// What drops what the kernel must not see.
+    /// The program that drops what the kernel must not see.
     dropping: OwnedFd,
-    /// What takes in what the packet socket of the only engine is to see.
+    /// The program that lets in what the only engine's packet socket is to see.
     taking: OwnedFd,
     counts: Counts,
-    /// Each with the number of its device.
+    /// The links, each with the index of its device.
     links: Vec<(i32, OwnedFd)>,
 }
 
@@ -258,22 +258,22 @@ impl std::fmt::Debug for Owned {
 }
 
 impl Owned {
-    /// Loads both filters. Nothing is the stack's yet.
+    /// Loads both filters. The stack owns nothing yet.
     ///
     /// # Errors
     ///
     /// [`Error`] says what is missing.
     pub fn load(settings: Settings) -> Result<Self, Error> {
-        // What libbpf has to say is said by our own errors.
+        // libbpf does not print; our own errors say what happened.
         libbpf_rs::set_print(None);
-        // Keys of a hash that is new in every process: of chance enough.
+        // RandomState has new keys in every process, which is random enough.
         let seed = RandomState::new().build_hasher().finish() as u32;
         let mut object = open(OBJECT, Constants::new(settings, seed))?;
         load_only(&mut object, &[DROP, TAKE]);
         let object = object.load()?;
         let maps =
             MAPS.map(|name| map(&object, name)).into_iter().collect::<Result<Vec<_>, _>>()?;
-        // Descriptors keep programs and maps; the object is not needed any more.
+        // Descriptors keep programs and maps alive; the object is no longer needed.
         Ok(Self {
             programs: Programs::new(settings, seed, maps),
             dropping: program(&object, DROP)?,
@@ -283,9 +283,9 @@ impl Owned {
         })
     }
 
-    /// Takes what is the stack's away from the kernel, of what comes into the device of this number in
-    /// the network namespace of this thread. Attach it after the packet socket is bound, or what comes
-    /// in between is nobody's.
+    /// Keeps what the stack owns from the kernel, on the ingress of the device with this index in
+    /// the network namespace of this thread. Attach it after the packet socket is bound, or packets
+    /// in between reach neither.
     ///
     /// # Errors
     ///
@@ -293,7 +293,7 @@ impl Owned {
     pub fn attach(&mut self, device: i32) -> Result<(), Error> {
         let link = link::attach_ingress(self.dropping.as_fd(), device).map_err(|error| {
             match (error.kind(), error.raw_os_error()) {
-                // Of a kind of attachment that it does not know, or is not built with.
+                // The kernel does not know this kind of attachment, or was built without it.
                 (io::ErrorKind::InvalidInput, _) => Error::TooOld,
                 (io::ErrorKind::PermissionDenied, _) => Error::Privilege,
                 (_, Some(19)) => Error::NoDevice(device),
@@ -304,7 +304,7 @@ impl Owned {
         Ok(())
     }
 
-    /// Where what is attached to the device of this number is by now, seen from the network namespace of this thread.
+    /// Returns where the filter's device with this index is by now, seen from the network namespace of this thread.
     #[must_use]
     pub fn presence(&self, device: i32) -> Presence {
         let link = self.links.iter().rev().find(|(other, _)| *other == device);
@@ -317,42 +317,42 @@ impl Owned {
         }
     }
 
-    /// What is the stack's is not taken away any more from what comes into this device, wherever it is.
+    /// Detaches the filter from this device, wherever it is.
     pub fn detach(&mut self, device: i32) {
         self.links.retain(|(other, _)| *other != device);
     }
 
-    /// This thread answers for what is entered here. Should it end before it gives that back, all is the kernel's at
-    /// once, and nothing a stack's any more, to all filters at the same time. That is so before anybody can hear of the
-    /// end of its process, and before the filters are detached, which otherwise comes some time before or after a stack
-    /// hears of it: in between two would answer, or nobody.
+    /// Makes this thread answer for what is entered here. If it ends before it gives that back, everything is the kernel's at
+    /// once, and no longer a stack's, for all filters at the same time. That happens before anybody can hear of the end of its
+    /// process, and before the filters are detached, which would otherwise come some time before or after a stack
+    /// hears of it: in between, both would answer, or nobody.
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn answer_for(&self) -> io::Result<Answering> {
         Answering::by(self.programs.maps()[6].as_fd())
     }
 
-    /// The program for the packet socket (SO_ATTACH_BPF): it lets in what is the stack's, errors of
-    /// ICMP, and ARP and neighbour discovery where the settings ask for them.
+    /// Returns the program for the packet socket (SO_ATTACH_BPF): it lets in what the stack owns, ICMP
+    /// errors, and ARP and neighbour discovery where the settings ask for them.
     #[must_use]
     pub fn for_packet_socket(&self) -> BorrowedFd<'_> {
         self.taking.as_fd()
     }
 
-    /// What loads such programs for further engines, in any thread: they are verified, which takes its time.
+    /// Returns a loader of such programs for further engines, in any thread: verifying them takes time.
     #[must_use]
     pub fn programs(&self) -> Programs {
         self.programs.clone()
     }
 
-    /// An engine is, or is no more, one of a port's whose engines change ([`Owned::share`]): while they do, a SYN that
-    /// is sent again goes to whom it went before only if he is.
+    /// Notes that an engine is, or no longer is, among a port's changing engines ([`Owned::share`]): while they change, a
+    /// retransmitted SYN goes to the same engine as before only if that still is.
     ///
     /// # Errors
     ///
-    /// [`Error::Full`], or what the kernel says.
+    /// [`Error::Full`], or the kernel's error.
     pub fn stand(
         &self,
         protocol: Protocol,
@@ -367,12 +367,12 @@ impl Owned {
         unless_absent(self.programs.maps()[5].delete(&key))
     }
 
-    /// An engine is no more one of a port's, but another one of the same user's is, to whom it does no harm: its connections stay
-    /// its own, whoever begins anew.
+    /// Notes that an engine no longer has a port, but another one of the same user has, which does it no harm: its connections
+    /// stay its own, even if new ones begin with their ends.
     ///
     /// # Errors
     ///
-    /// [`Error::Full`], or what the kernel says.
+    /// [`Error::Full`], or the kernel's error.
     pub fn leave_to_user(
         &self,
         protocol: Protocol,
@@ -383,20 +383,20 @@ impl Owned {
         self.programs.maps()[5].update(&key, &LEFT.to_ne_bytes(), MapFlags::ANY).map_err(full)
     }
 
-    /// From now on this is the only stack's.
+    /// Enters something that the only stack owns from now on.
     ///
     /// # Errors
     ///
-    /// [`Error::Full`], or what the kernel says.
+    /// [`Error::Full`], or the kernel's error.
     pub fn own(&self, what: Ours) -> Result<(), Error> {
         self.own_as(Engine::ONLY, what)
     }
 
-    /// From now on this is one engine's, and nobody else's.
+    /// Enters something that one engine alone owns from now on.
     ///
     /// # Errors
     ///
-    /// [`Error::Full`], or what the kernel says.
+    /// [`Error::Full`], or the kernel's error.
     pub fn own_as(&self, engine: Engine, what: Ours) -> Result<(), Error> {
         match what {
             Ours::Port(protocol, local) => {
@@ -406,24 +406,24 @@ impl Owned {
         }
     }
 
-    /// From now on this is an address of the host's own, on the device of this number, or on several: who says over a wire
-    /// that he comes from there is the kernel's to refuse ([`Whence`]).
+    /// Enters an address of the host's own, on the device with this index, or on several: packets that come over a wire with this
+    /// source address are the kernel's to refuse ([`Whence`]).
     ///
     /// # Errors
     ///
-    /// [`Error::Full`], or what the kernel says.
+    /// [`Error::Full`], or the kernel's error.
     pub fn host_has(&self, address: IpAddr, whence: Whence) -> Result<(), Error> {
         let device = whence.device().to_ne_bytes();
         self.programs.maps()[10].update(&mapped(address), &device, MapFlags::ANY).map_err(full)
     }
 
-    /// From now on connections to this port that come from there go to these engines, each to one of them; none: they are
-    /// the kernel's. What belongs to a connection of TCP that began before goes to whoever had the port then, as long
-    /// as the engines are said to have changed.
+    /// Distributes connections to this port that come from `whence` among these engines from now on; with none, they are
+    /// the kernel's. Segments of a TCP connection that began before go to the engine that had the port then, as long
+    /// as the engines are marked as changed.
     ///
     /// # Errors
     ///
-    /// [`Error::Full`], or what the kernel says.
+    /// [`Error::Full`], or the kernel's error.
     pub fn share(
         &self,
         protocol: Protocol,
@@ -439,11 +439,11 @@ impl Owned {
         self.enter(port, &members(whence, engines, sharing).ok_or(Error::Full)?)
     }
 
-    /// From now on this connection is the kernel's, whosever its port is, until it is disowned.
+    /// Gives this connection to the kernel, regardless of its port's owner, until it is disowned.
     ///
     /// # Errors
     ///
-    /// [`Error::Full`], or what the kernel says.
+    /// [`Error::Full`], or the kernel's error.
     pub fn keep(
         &self,
         protocol: Protocol,
@@ -464,12 +464,12 @@ impl Owned {
         }
     }
 
-    /// From now on nothing is said of this: it is the kernel's again, or, of a connection, whose its port is.
-    /// It may not have been owned.
+    /// Removes an entry: its packets are the kernel's again or, for a connection, its port's owner's.
+    /// There need not be an entry.
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn disown(&self, what: Ours) -> Result<(), Error> {
         let (map, key) = self.entry(what);
         match map.delete(&key) {
@@ -478,12 +478,12 @@ impl Owned {
         }
     }
 
-    /// Packets that were taken away from the kernel so far and not handed to a socket of AF_XDP: a packet
-    /// socket has had them before, or nobody.
+    /// Returns the number of packets that were dropped before the kernel so far and not redirected to an AF_XDP socket: a packet
+    /// socket has received them, or nobody.
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn dropped(&self) -> Result<u64, Error> {
         let counts = self.programs.maps()[3].lookup_percpu(&0_u32.to_ne_bytes(), MapFlags::ANY)?;
         let number =
@@ -504,7 +504,7 @@ impl Owned {
     }
 }
 
-/// Of an entry that may not have been there.
+/// Tolerates that an entry was missing.
 fn unless_absent(deleted: libbpf_rs::Result<()>) -> Result<(), Error> {
     match deleted {
         Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => Err(error.into()),
@@ -555,7 +555,7 @@ mod tests {
         assert_eq!(key_bytes("standing"), standing_key(Protocol::Tcp, end, Engine::ONLY).len());
         assert_eq!(key_bytes("seats"), layout::seat_key(1, Engine::ONLY).len());
         assert_eq!(key_bytes("connections"), connection_key(Protocol::Tcp, end, end).len());
-        // As packet.h has them: Ethernet, neighbours are the kernel's, one engine, no marks.
+        // As in packet.h: Ethernet, neighbours are the kernel's, one engine, no marks.
         let by_default = Settings { ethernet: true, neighbours: false };
         let values = Constants::new(by_default, 0).bytes();
         for programs in [OBJECT, redirect::OBJECT] {

@@ -1,4 +1,4 @@
-//! Loading the programs: all of them have to know something, and those of further engines stand over maps that are there
+//! Loads the programs: all of them have constants to set, and those of further engines use maps that exist
 //! already.
 
 use std::ffi::OsStr;
@@ -11,12 +11,12 @@ use super::layout::Constants;
 use super::{CHOOSE, Engine, Error, MAPS, OBJECT, Seat, Settings, TAKE_CHOSEN, program};
 use crate::tracer::is_section;
 
-/// What loads programs for further engines. The kernel verifies each, which takes milliseconds, so whoever has a copy of this
-/// may do it beside everything else.
+/// The loader of programs for further engines. The kernel verifies each, which takes milliseconds, so a thread with a copy of
+/// this can do it concurrently.
 #[derive(Clone)]
 pub struct Programs {
     settings: Settings,
-    /// By which connections are shared out.
+    /// Seed of the hash that distributes connections.
     seed: u32,
     /// In the order of [`MAPS`].
     maps: Arc<[MapHandle]>,
@@ -37,7 +37,7 @@ impl Programs {
         &self.maps
     }
 
-    /// The program for the packet socket of one of several engines (SO_ATTACH_BPF), which is in a group and has this seat there.
+    /// Returns the program for the packet socket of one of several engines (SO_ATTACH_BPF), which has this seat in a group.
     /// It lives as long as its descriptor, or a socket that it is attached to.
     ///
     /// # Errors
@@ -47,8 +47,8 @@ impl Programs {
         self.only(TAKE_CHOSEN, Constants { seat: Some(seat), ..self.constants(Engine::ONLY) })
     }
 
-    /// What chooses among the packet sockets of a device's group (PACKET_FANOUT_DATA), each of which has a seat there
-    /// ([`Owned::seat`](super::Owned::seat)). It looks at each frame once, however many they are.
+    /// Returns the program that chooses among the packet sockets of a device's group (PACKET_FANOUT_DATA), each of which has
+    /// a seat there ([`Owned::seat`](super::Owned::seat)). It looks at each frame once, however many they are.
     ///
     /// # Errors
     ///
@@ -67,7 +67,7 @@ impl Programs {
         program(&object.load()?, name)
     }
 
-    /// Programs for another engine, over the same maps.
+    /// Opens programs for another engine, over the same maps.
     pub(super) fn open(&self, programs: &[u8], constants: Constants) -> Result<OpenObject, Error> {
         let mut object = open(programs, constants)?;
         for mut map in object.maps_mut() {
@@ -79,7 +79,7 @@ impl Programs {
     }
 }
 
-/// The others are not verified.
+/// Selects the programs to load; the others are not verified.
 pub(super) fn load_only(object: &mut OpenObject, names: &[&str]) {
     let of_others = |name: &OsStr| names.iter().all(|wanted| name != *wanted);
     for mut program in object.progs_mut().filter(|program| of_others(program.name())) {
@@ -87,7 +87,7 @@ pub(super) fn load_only(object: &mut OpenObject, names: &[&str]) {
     }
 }
 
-/// Programs with what they have to know.
+/// Opens programs and sets their constants.
 pub(super) fn open(programs: &[u8], constants: Constants) -> Result<OpenObject, Error> {
     let mut object = ObjectBuilder::default().name("uncork_owned")?.open_memory(programs)?;
     let values = constants.bytes();

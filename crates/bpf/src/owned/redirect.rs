@@ -1,4 +1,4 @@
-//! Handing what is one engine's over to sockets of AF_XDP.
+//! Redirects an engine's frames to AF_XDP sockets.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -9,7 +9,7 @@ use super::layout::Constants;
 use super::programs::load_only;
 use super::{Engine, Error, KERNEL, Owned, link, map, program, unless_absent};
 
-/// Kernels need not have what only sockets of AF_XDP want: it is apart.
+/// Kernels may lack what only AF_XDP needs, so these programs are an object of their own.
 pub(super) const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/redirect.bpf.o"));
 
 const REDIRECT: &str = "redirect_owned";
@@ -23,17 +23,17 @@ const EEXIST: i32 = 17;
 const ENODEV: i32 = 19;
 const EOPNOTSUPP: i32 = 95;
 
-/// What of a device decides how its frames are handed over.
+/// The properties of a device that decide how its frames are redirected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Queues {
-    /// How many there are. What comes by one that has no socket ([`Redirect::enter`]) is lost.
+    /// Number of queues. Frames for the engine that come by a queue without a socket ([`Redirect::enter`]) are lost.
     pub count: u32,
-    /// Whether a word is left right before each frame that says what is known of its checksum: for veth, which
-    /// hands on frames whose checksum is not filled in (`Nature::marks` of uncork-driver).
+    /// Whether a word is written right before each frame that says what is known of its checksum: for veth, which
+    /// delivers frames whose checksum is not filled in (`Nature::marks` of uncork-driver).
     pub marks: bool,
 }
 
-/// The program that hands over what is one engine's, and its table of sockets. It is detached when this is
+/// The program that redirects one engine's frames, and its table of sockets. It is detached when this is
 /// dropped or the process ends.
 pub struct Redirect {
     program: OwnedFd,
@@ -47,15 +47,15 @@ impl std::fmt::Debug for Redirect {
     }
 }
 
-/// The same for several engines, each of which has queues of its own, and a packet socket by which it gets what comes
-/// by others.
+/// The same program for several engines, each of which has queues of its own, and a packet socket that receives what
+/// comes by other queues.
 #[derive(Debug)]
 pub struct RedirectByQueue {
     redirect: Redirect,
     engines: MapHandle,
 }
 
-/// Of both programs, only this one; and its maps for so many queues.
+/// Selects only this one of the two programs, and sizes its maps for the number of queues.
 fn only(object: &mut OpenObject, name: &str, queues: Queues) -> Result<(), Error> {
     load_only(object, &[name]);
     for mut map in object.maps_mut() {
@@ -67,7 +67,7 @@ fn only(object: &mut OpenObject, name: &str, queues: Queues) -> Result<(), Error
 }
 
 impl Owned {
-    /// Loads the program that hands what is this engine's over to sockets of AF_XDP.
+    /// Loads the program that redirects this engine's frames to AF_XDP sockets.
     ///
     /// # Errors
     ///
@@ -81,13 +81,13 @@ impl Owned {
         Ok(Redirect { program, sockets, link: None })
     }
 
-    /// Loads the program that hands over, of what comes by each queue, what is the engine's that has it.
+    /// Loads the program that redirects, of the frames of each queue, those of the engine that has the queue.
     ///
     /// # Errors
     ///
     /// [`Error`] says what is missing.
     pub fn redirect_by_queue(&self, queues: Queues) -> Result<RedirectByQueue, Error> {
-        // Which engine it is for is said of each queue.
+        // The engine is entered for each queue, not as a constant.
         let constants = Constants { marks: queues.marks, ..self.programs.constants(Engine::ONLY) };
         let mut object = self.programs.open(OBJECT, constants)?;
         only(&mut object, REDIRECT_BY_QUEUE, queues)?;
@@ -99,30 +99,30 @@ impl Owned {
 }
 
 impl RedirectByQueue {
-    /// What comes by this queue and is this engine's goes to this socket, which is bound to the queue.
+    /// Redirects this engine's frames that come by this queue to this socket, which is bound to the queue.
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn enter(&self, queue: u32, engine: Engine, socket: BorrowedFd<'_>) -> Result<(), Error> {
         self.redirect.enter(queue, socket)?;
         let engine = engine.0.get().to_ne_bytes();
         Ok(self.engines.update(&queue.to_ne_bytes(), &engine, MapFlags::ANY)?)
     }
 
-    /// What comes by this queue goes to packet sockets alone.
+    /// Stops redirection of this queue: its frames reach packet sockets alone.
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn leave(&self, queue: u32) -> Result<(), Error> {
         let queue = queue.to_ne_bytes();
         self.engines.update(&queue, &KERNEL.to_ne_bytes(), MapFlags::ANY)?;
-        // When the socket is closed the kernel takes it out by itself.
+        // When the socket is closed the kernel removes it by itself.
         unless_absent(self.redirect.sockets.delete(&queue))
     }
 
-    /// Begins to hand over ([`Redirect::attach`]).
+    /// Begins to redirect ([`Redirect::attach`]).
     ///
     /// # Errors
     ///
@@ -131,31 +131,31 @@ impl RedirectByQueue {
         self.redirect.attach(device)
     }
 
-    /// Whether it hands over.
+    /// Whether the program is attached.
     #[must_use]
     pub fn is_attached(&self) -> bool {
         self.redirect.link.is_some()
     }
 
-    /// Hands over no more: the device is free for another's program.
+    /// Stops redirecting: the device is free for another program.
     pub fn detach(&mut self) {
         self.redirect.link = None;
     }
 }
 
 impl Redirect {
-    /// What comes by this queue goes to this socket, which is bound to it.
+    /// Redirects the engine's frames that come by this queue to this socket, which is bound to it.
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn enter(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), Error> {
         let fd = socket.as_raw_fd().to_ne_bytes();
         Ok(self.sockets.update(&queue.to_ne_bytes(), &fd, MapFlags::ANY)?)
     }
 
-    /// Begins to hand over, of what comes into the device of this number in the network namespace of this
-    /// thread. It is done by the device's driver; a program that is there already stays, and this fails.
+    /// Begins to redirect received frames of the device with this index in the network namespace of this
+    /// thread. The device's driver does it; if an XDP program is attached already, that stays, and this fails.
     ///
     /// # Errors
     ///

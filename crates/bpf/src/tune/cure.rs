@@ -1,9 +1,9 @@
-//! The options that eBPF may set on other people's sockets.
+//! The options that eBPF may set on other processes' sockets.
 
 use std::fmt;
 use std::time::Duration;
 
-/// The longest name of a congestion control (TCP_CA_NAME_MAX, with its end).
+/// The longest name of a congestion control (TCP_CA_NAME_MAX, including its NUL).
 pub const LONGEST_NAME_BYTES: usize = 16;
 
 /// An option and its value.
@@ -11,7 +11,7 @@ pub const LONGEST_NAME_BYTES: usize = 16;
 pub enum Cure {
     /// TCP_NODELAY.
     NoDelay,
-    /// The longest that an ACK may be delayed (TCP_BPF_DELACK_MAX).
+    /// The longest delay of an ACK (TCP_BPF_DELACK_MAX).
     DelackMax(Duration),
     /// TCP_NOTSENT_LOWAT, in bytes.
     NotsentLowat(u32),
@@ -23,7 +23,7 @@ pub enum Cure {
     Congestion(String),
 }
 
-/// As the kernel calls them; in the order of `settings.h`.
+/// The kernel's names of the options, in the order of `settings.h`.
 pub(super) const NAMES: [&str; 6] = [
     "TCP_NODELAY",
     "TCP_BPF_DELACK_MAX",
@@ -34,7 +34,7 @@ pub(super) const NAMES: [&str; 6] = [
 ];
 
 impl Cure {
-    /// Its number in `settings.h`.
+    /// Returns its number in `settings.h`.
     pub(super) fn index(&self) -> usize {
         match self {
             Self::NoDelay => 0,
@@ -46,13 +46,13 @@ impl Cure {
         }
     }
 
-    /// The option's name.
+    /// Returns the option's name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         NAMES[self.index()]
     }
 
-    /// As the programs take it.
+    /// Returns the value in the programs' layout.
     pub(super) fn value(&self) -> [u8; LONGEST_NAME_BYTES] {
         let mut value = [0; LONGEST_NAME_BYTES];
         let number = match self {

@@ -1,46 +1,46 @@
-//! Why sockets could not be tuned.
+//! Errors of tuning sockets.
 
 use std::io;
 use std::path::PathBuf;
 
 use libbpf_rs::ErrorKind;
 
-/// Why the programs do not run.
+/// Why the programs cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel does not take them.
+    /// The kernel refuses a program.
     #[error("the kernel does not take the eBPF program {name}: {error:#}")]
     Refused {
-        /// Which.
+        /// The program.
         name: &'static str,
-        /// What libbpf said.
+        /// libbpf's error.
         error: libbpf_rs::Error,
     },
-    /// There is nothing to attach them to.
+    /// There is no cgroup to attach them to.
     #[error(
         "no cgroup v2 hierarchy is mounted: new connections are met there; mount one (mount -t \
          cgroup2 none /sys/fs/cgroup) or give --live for those that there are"
     )]
     NoCgroups,
-    /// The process is not there.
+    /// There is no such process.
     #[error("there is no process {0}")]
     NoProcess(u32),
     /// A file or directory of bpffs.
     #[error("{}: {error}", path.display())]
     Pinned {
-        /// Which.
+        /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// What another version has left.
+    /// Another version has left its state.
     #[error(
         "{}: another version of uncork keeps there what sockets were before: undo with that one \
          first",
         .0.display()
     )]
     OtherVersion(PathBuf),
-    /// Something else of libbpf's.
+    /// Any other error of libbpf.
     #[error("eBPF: {0:#}")]
     Other(#[from] libbpf_rs::Error),
 }
@@ -52,11 +52,11 @@ impl From<io::Error> for Error {
 }
 
 impl Error {
-    /// Whether somebody with more rights could do it.
+    /// Whether a more privileged user could do it.
     #[must_use]
     pub fn is_permission(&self) -> bool {
         match self {
-            // A program that the verifier does not take is refused by the same errno.
+            // A program that the verifier rejects is refused with the same errno.
             Self::Other(error) => error.kind() == ErrorKind::PermissionDenied,
             Self::Pinned { error, .. } => error.kind() == io::ErrorKind::PermissionDenied,
             _ => false,

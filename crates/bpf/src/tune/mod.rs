@@ -1,9 +1,9 @@
-//! Setting options of other people's sockets, and setting them back.
+//! Setting options on other processes' sockets, and restoring them.
 //!
-//! Pinned below one directory of bpffs: `sockets` and `born`, the memory of what sockets were
-//! before, which all entries share, and for each entry a directory with its links, its `outcomes`, the
-//! living `members` of the tree of processes that it means, and the mark of whose it is. Whatever kills
-//! whoever set it up, what was touched can be found there.
+//! Pinned below one directory of bpffs: `sockets` and `born`, the former values of sockets, which all
+//! entries share, and for each entry a directory with its links, its `outcomes`, the
+//! living `members` of the process tree that it selects, and the mark of its owner. However the process
+//! that set it up ends, everything that was touched can be found there.
 
 mod cure;
 mod error;
@@ -41,7 +41,7 @@ impl std::fmt::Debug for Programs {
 
 impl Programs {
     /// Loads what is needed, pins it, and names the processes. If `new`, connections that are
-    /// established from now on are met.
+    /// established from now on are caught, too.
     ///
     /// # Errors
     /// [`Error`] says what is missing.
@@ -80,8 +80,8 @@ impl Programs {
         Ok(programs)
     }
 
-    /// Attaches a program and pins what holds it, one right after the other: between the two
-    /// nothing has happened that would not end with this process.
+    /// Attaches a program and pins its link, one right after the other: until it is pinned, its effect
+    /// would end with this process.
     fn attach(
         &self,
         pins: &Pins,
@@ -102,8 +102,8 @@ impl Programs {
         Ok(())
     }
 
-    /// The tree of processes as it is, and the sockets that they have. From the forks that are
-    /// traced already and those that are seen here none is missing.
+    /// Records the process tree as it is, and the sockets that it has. Between the forks that are traced
+    /// already and those that this scan sees, none is missed.
     fn find_processes(&self, pid: u32) -> Result<(), Error> {
         let mut known = 0;
         loop {
@@ -120,7 +120,7 @@ impl Programs {
         self.loaded.iterate("descriptors").map(drop)
     }
 
-    /// Sets the options on the connections of this thread's network namespace.
+    /// Sets the options on the connections in this thread's network namespace.
     ///
     /// # Errors
     /// If the kernel does not run the iterator.
@@ -128,31 +128,31 @@ impl Programs {
         self.loaded.iterate("living").map(drop)
     }
 
-    /// How it went so far.
+    /// Returns the results so far.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn outcomes(&self) -> Result<Vec<(Cure, Outcome)>, Error> {
         let all = self.loaded.outcomes()?;
         Ok(self.cures.iter().map(|cure| (cure.clone(), all[cure.index()])).collect())
     }
 }
 
-/// How long a tick of the kernel takes, if it tells how it was configured.
+/// Returns the length of the kernel's tick; `None` if it does not reveal its configuration.
 ///
 /// # Errors
-/// If the kernel does not take the programs at all.
+/// If the kernel refuses the programs altogether.
 pub fn tick() -> Result<Option<Duration>, Error> {
     let loaded = Loaded::load(&["living"], (u32::MAX, &[], &Scope::default()), None)?;
     let hertz = loaded.ticks_per_second()?;
     Ok((hertz > 0).then(|| Duration::from_secs(1) / hertz))
 }
 
-/// Tries each option on a connection of our own, over loopback: what the kernel refuses, and what
-/// it says (an errno). Nothing if there is no loopback here.
+/// Tries each option on a connection of our own, over loopback; returns those that the kernel refuses, each with
+/// its errno. Empty if there is no loopback here.
 ///
 /// # Errors
-/// If the kernel does not take the programs at all.
+/// If the kernel refuses the programs altogether.
 pub fn refused(cures: &[Cure]) -> Result<Vec<(Cure, i32)>, Error> {
     let pair = || -> std::io::Result<(TcpListener, TcpStream)> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -162,7 +162,7 @@ pub fn refused(cures: &[Cure]) -> Result<Vec<(Cure, i32)>, Error> {
     let Ok((listener, _stream)) = pair() else { return Ok(Vec::new()) };
     let port = listener.local_addr().ok().map(|address| address.port());
     let scope = Scope { port, ..Scope::default() };
-    // An entry's number that none has; the memory of what was before is thrown away.
+    // A number that no entry has; the maps of former values are discarded.
     let loaded = Loaded::load(&["living"], (u32::MAX, cures, &scope), None)?;
     loaded.iterate("living")?;
     let all = loaded.outcomes()?;
@@ -170,7 +170,7 @@ pub fn refused(cures: &[Cure]) -> Result<Vec<(Cure, i32)>, Error> {
     Ok(refused.map(|cure| (cure.clone(), all[cure.index()].errno)).collect())
 }
 
-/// What undoes an entry's doings to sockets.
+/// The program that undoes an entry's changes to sockets.
 pub struct Undoing {
     loaded: Loaded,
 }
@@ -182,10 +182,10 @@ impl std::fmt::Debug for Undoing {
 }
 
 impl Undoing {
-    /// Loads it. `None` if no socket was ever touched.
+    /// Loads it; `None` if no socket was ever touched.
     ///
     /// # Errors
-    /// If the kernel does not take it.
+    /// If the kernel refuses it.
     pub fn start(pins: &Pins, entry: u32) -> Result<Option<Self>, Error> {
         if !pins.has_memory() {
             return Ok(None);
@@ -195,7 +195,7 @@ impl Undoing {
         Ok(Some(Self { loaded }))
     }
 
-    /// Sets the sockets of this thread's network namespace back.
+    /// Restores the sockets in this thread's network namespace.
     ///
     /// # Errors
     /// If the kernel does not run the iterator.
@@ -203,31 +203,31 @@ impl Undoing {
         self.loaded.iterate("undoing").map(drop)
     }
 
-    /// How it went, by the names of the options.
+    /// Returns the results, by the names of the options.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn outcomes(&self) -> Result<Vec<(&'static str, Outcome)>, Error> {
         Ok(NAMES.into_iter().zip(self.loaded.outcomes()?).collect())
     }
 }
 
-/// In how many sockets an option is as an entry has set it, and in how many it is another now.
+/// Numbers of sockets that have an option as an entry has set it, and of those where it has changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
-    /// As it was set.
+    /// Sockets that have the value that was set.
     pub set: u64,
-    /// Changed by its program, or by somebody else.
+    /// Sockets whose value was changed by their program, or by somebody else.
     pub changed: u64,
 }
 
-/// How many sockets an entry has, by option.
+/// Numbers of sockets of an entry, by option.
 pub type Counts = BTreeMap<&'static str, Count>;
 
-/// How many sockets entries have set, by entry and option.
+/// Returns how many sockets each entry has set, by entry and option.
 ///
 /// # Errors
-/// If the kernel does not tell.
+/// If the kernel does not report it.
 pub fn in_force(pins: &Pins) -> Result<BTreeMap<u32, Counts>, Error> {
     let mut counts: BTreeMap<u32, Counts> = BTreeMap::new();
     if !pins.has_memory() {
@@ -248,7 +248,7 @@ pub fn in_force(pins: &Pins) -> Result<BTreeMap<u32, Counts>, Error> {
     Ok(counts)
 }
 
-/// What programs tell of sockets that have been touched, twelve octets for each option.
+/// Returns the programs' reports on touched sockets, twelve octets for each option.
 fn touched(pins: &Pins) -> Result<Vec<u8>, Error> {
     let load =
         |looks: &[&'static str]| Loaded::load(looks, (0, &[], &Scope::default()), Some(pins));
@@ -259,7 +259,7 @@ fn touched(pins: &Pins) -> Result<Vec<u8>, Error> {
             let each = each.map(|(program, map)| loaded.iterate_map(program, map));
             Ok(each.collect::<Result<Vec<_>, _>>()?.concat())
         }
-        // Some kernels have iterators over maps, and refuse them (EPERM): then over the sockets of each namespace.
+        // Some kernels have iterators over maps, and refuse them (EPERM): then sockets of each namespace are iterated.
         Err(Error::Refused { .. }) => {
             let look = "touched_in";
             let loaded = load(&[look])?;

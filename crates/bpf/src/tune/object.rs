@@ -1,4 +1,4 @@
-//! The object that clang made of `src/bpf/tune.bpf.c`: some of its programs, loaded.
+//! The object that clang made of `src/bpf/tune.bpf.c`, with some of its programs loaded.
 
 use std::fs;
 use std::io::Read as _;
@@ -15,26 +15,26 @@ use crate::tracer::is_section;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tune.bpf.o"));
 
-/// What connections were before that were met when they were established.
+/// The map of former values of connections that were caught when they were established.
 pub(super) const NEW_SOCKETS: &str = "born";
-/// What sockets were before: shared by all entries.
+/// The maps of former values of sockets, which all entries share.
 pub(super) const MEMORY: [&str; 2] = ["sockets", NEW_SOCKETS];
 
-/// Loaded programs. They may be used in any thread: it is the network namespace of the thread
-/// that an iterator shows.
+/// Loaded programs. They may be used in any thread: an iterator shows the network namespace of the
+/// calling thread.
 pub(super) struct Loaded {
     object: Object,
 }
 
 impl Loaded {
-    /// Loads these programs, with the memory of what sockets were that is pinned there, or one of
-    /// their own.
+    /// Loads these programs, with the maps of former values that are pinned there, or with new ones
+    /// of their own.
     pub(super) fn load(
         programs: &[&'static str],
         (entry, cures, scope): (u32, &[Cure], &Scope),
         pins: Option<&Pins>,
     ) -> Result<Self, Error> {
-        // What libbpf has to say is said by our own errors.
+        // libbpf does not print; our own errors say what happened.
         libbpf_rs::set_print(None);
         let mut object = ObjectBuilder::default().name("uncork_tune")?.open_memory(OBJECT)?;
         for mut program in object.progs_mut() {
@@ -57,7 +57,7 @@ impl Loaded {
                 }
                 map.reuse_fd(there.as_fd())?;
             } else if name == NEW_SOCKETS && !programs.contains(&"established") {
-                // Nothing is written to it: it need not take megabytes.
+                // Nothing is written to it, so it need not take megabytes.
                 map.set_max_entries(1)?;
             }
         }
@@ -71,7 +71,7 @@ impl Loaded {
         Ok(MapHandle::try_from(&found)?)
     }
 
-    /// Does something with a program.
+    /// Calls a function with a program.
     pub(super) fn with<T>(
         &self,
         name: &'static str,
@@ -82,20 +82,20 @@ impl Loaded {
         act(&program).map_err(|error| Error::Refused { name, error })
     }
 
-    /// Runs an iterator over all that this thread may see, and gives what it writes.
+    /// Runs an iterator over all that this thread may see, and returns its output.
     pub(super) fn iterate(&self, name: &'static str) -> Result<Vec<u8>, Error> {
         let link = self.with(name, |program| program.attach())?;
         read_all(name, &link)
     }
 
-    /// Runs an iterator over a map of sockets.
+    /// Runs an iterator over a map of sockets, and returns its output.
     pub(super) fn iterate_map(&self, name: &'static str, map: &str) -> Result<Vec<u8>, Error> {
         let map = self.map(map)?;
         let link = self.with(name, |program| program.attach_iter(map.as_fd()))?;
         read_all(name, &link)
     }
 
-    /// CONFIG_HZ; 0 if the kernel does not tell.
+    /// Returns CONFIG_HZ; 0 if the kernel does not reveal it.
     pub(super) fn ticks_per_second(&self) -> Result<u32, Error> {
         let found = self.object.maps().find(|map| is_section(map.name(), ".kconfig"));
         let Some(map) = found else { return Ok(0) };
@@ -113,7 +113,7 @@ impl Loaded {
     }
 }
 
-/// How it went with each option.
+/// Reads the results for each option.
 pub(super) fn outcomes(map: &MapHandle) -> Result<[Outcome; NAMES.len()], Error> {
     let mut outcomes = [Outcome::default(); NAMES.len()];
     for (key, outcome) in (0_u32..).zip(&mut outcomes) {
@@ -137,7 +137,7 @@ fn absent(name: &str) -> Error {
     Error::Other(std::io::Error::new(std::io::ErrorKind::NotFound, text).into())
 }
 
-/// The number of the namespace in which this process gives PIDs.
+/// Returns the inode of this process's PID namespace.
 fn pid_namespace() -> u32 {
     let number = fs::metadata("/proc/self/ns/pid").map_or(0, |found| found.ino());
     u32::try_from(number).unwrap_or(0)
@@ -156,7 +156,7 @@ mod tests {
         };
         assert_eq!(bytes(".rodata"), settings::BYTES);
         assert_eq!(bytes("outcomes"), settings::OUTCOME_BYTES);
-        // What lives on in the kernel: a change needs another name of the map.
+        // These live on in the kernel: a change needs a new name of the map.
         assert_eq!(bytes("sockets"), NAMES.len() * 40);
         assert_eq!(bytes("born"), 16 + NAMES.len() * 40);
     }

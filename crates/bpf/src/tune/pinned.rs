@@ -1,4 +1,4 @@
-//! What of an entry is kept in bpffs.
+//! An entry's files in bpffs.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,14 +11,14 @@ use super::error::Error;
 use super::object::{self, Loaded, MEMORY, NEW_SOCKETS};
 use super::settings::Outcome;
 
-/// What the file of a link begins with.
+/// Prefix of a link's file name.
 const LINK: &str = "link_";
 const OUTCOMES: &str = "outcomes";
 const MEMBERS: &str = "members";
-/// What the name of a directory begins with that says whose an entry is.
+/// Prefix of the directory whose name tells an entry's owner.
 const OWNER: &str = "of_";
 
-/// Our own directory of bpffs.
+/// Uncork's directory in bpffs.
 #[derive(Debug, Clone)]
 pub struct Pins {
     directory: PathBuf,
@@ -26,27 +26,27 @@ pub struct Pins {
 }
 
 impl Pins {
-    /// Below this mount of bpffs, in the hands of one of those who share it: a name of letters,
-    /// digits, `_` and `+`.
+    /// Uses the directory below this mount of bpffs, for `owner`, one of those who share it: a name
+    /// of letters, digits, `_` and `+`.
     #[must_use]
     pub fn below(bpffs: &Path, owner: &str) -> Self {
         Self { directory: bpffs.join("uncork"), owner: owner.to_owned() }
     }
 
-    /// The mount of bpffs.
+    /// Returns the mount of bpffs.
     #[must_use]
     pub fn bpffs(&self) -> &Path {
         self.directory.parent().unwrap_or(&self.directory)
     }
 
-    /// What whoever may not look into it is told.
+    /// Returns the error for a user that may not read the directory.
     #[must_use]
     pub fn hidden(&self) -> Error {
         let error = io::ErrorKind::PermissionDenied.into();
         Error::Pinned { path: self.bpffs().to_owned(), error }
     }
 
-    /// Whether somebody without the right to look into it asks.
+    /// Whether this process lacks the permission to read the directory.
     #[must_use]
     pub fn is_hidden(&self) -> bool {
         [self.bpffs(), &self.directory].into_iter().any(|directory| {
@@ -54,7 +54,7 @@ impl Pins {
         })
     }
 
-    /// Whose an entry is, if that is somebody else.
+    /// Returns the owner of an entry, if that is another one.
     #[must_use]
     pub fn other_owner(&self, entry: u32) -> Option<String> {
         let found = fs::read_dir(self.of(entry)).into_iter().flatten().flatten();
@@ -67,7 +67,7 @@ impl Pins {
         self.of(entry).join(format!("{OWNER}{}", self.owner))
     }
 
-    /// Where a map of all entries is.
+    /// Returns the path of a map that all entries share.
     pub(super) fn shared(&self, map: &str) -> PathBuf {
         self.directory.join(map)
     }
@@ -77,7 +77,7 @@ impl Pins {
         MEMORY.iter().any(|map| self.shared(map).exists())
     }
 
-    /// An entry's own.
+    /// Returns the directory of an entry.
     #[must_use]
     pub fn of(&self, entry: u32) -> PathBuf {
         self.directory.join(entry.to_string())
@@ -87,7 +87,7 @@ impl Pins {
         self.of(entry).join(format!("{LINK}{program}"))
     }
 
-    /// Makes an entry's directory. Its number is nobody else's: sockets know an entry by that.
+    /// Creates an entry's directory. Its number must be unique: sockets know an entry by it.
     pub(super) fn prepare(&self, entry: u32) -> Result<(), Error> {
         let failed = |path: &Path, error| Error::Pinned { path: path.to_owned(), error };
         fs::create_dir_all(&self.directory).map_err(|error| failed(&self.directory, error))?;
@@ -97,8 +97,8 @@ impl Pins {
         Ok(())
     }
 
-    /// Before anything is attached; if `new`, with what new connections need, and if they are those
-    /// of a process, with who is alive of its tree.
+    /// Pins the maps, before anything is attached: with `new` also that of new connections, and
+    /// with `by_process` the living members of the process tree.
     pub(super) fn pin_maps(
         &self,
         entry: u32,
@@ -117,10 +117,10 @@ impl Pins {
         Ok(loaded.map(OUTCOMES)?.pin(self.of(entry).join(OUTCOMES))?)
     }
 
-    /// How many processes are alive of those that an entry means; `None` if that is not told.
+    /// Returns how many of an entry's processes are alive; `None` if it selects none.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn living(&self, entry: u32) -> Result<Option<usize>, Error> {
         let path = self.of(entry).join(MEMBERS);
         if !path.exists() {
@@ -129,17 +129,17 @@ impl Pins {
         Ok(Some(MapHandle::from_pinned_path(&path)?.keys().count()))
     }
 
-    /// The entries that have anything pinned.
+    /// Returns the entries that have anything pinned.
     #[must_use]
     pub fn entries(&self) -> Vec<u32> {
         let found = fs::read_dir(&self.directory).into_iter().flatten().flatten();
         found.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
     }
 
-    /// How it went with an entry so far; nothing if it has nothing pinned.
+    /// Returns an entry's results so far; empty if it has nothing pinned.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn outcomes(&self, entry: u32) -> Result<Vec<(&'static str, Outcome)>, Error> {
         let path = self.of(entry).join(OUTCOMES);
         if !path.exists() {
@@ -149,27 +149,27 @@ impl Pins {
         Ok(NAMES.into_iter().zip(all).collect())
     }
 
-    /// How many programs of an entry are attached.
+    /// Returns how many programs of an entry are attached.
     #[must_use]
     pub fn attached(&self, entry: u32) -> usize {
         self.links(entry).len()
     }
 
-    /// Detaches an entry's programs: no socket is touched any more.
+    /// Detaches an entry's programs: no further socket is touched.
     ///
     /// # Errors
     /// If one cannot be detached.
     pub fn detach(&self, entry: u32) -> Result<(), Error> {
         for path in self.links(entry) {
-            // At once, where the kernel can: what is merely unpinned ends a little later. Those
-            // that it cannot detach so (tracepoints) touch no socket.
+            // Detached at once where the kernel can: what is merely unpinned ends a little later.
+            // Links that it cannot detach so (tracepoints) touch no socket.
             let _ = Link::open(&path)?.detach();
             remove(&path)?;
         }
         Ok(())
     }
 
-    /// Removes what is left of an entry, and all else with the last one.
+    /// Removes what is left of an entry, and with the last one the shared maps and the directory.
     ///
     /// # Errors
     /// If a file cannot be removed.
@@ -203,7 +203,7 @@ fn remove_directory(path: &Path) -> Result<(), Error> {
     tolerant(fs::remove_dir(path), path)
 }
 
-/// What is not there need not be removed.
+/// Ignores that a file is missing.
 fn tolerant(done: io::Result<()>, path: &Path) -> Result<(), Error> {
     match done {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -217,7 +217,7 @@ pub(super) fn open(path: &Path) -> Result<File, Error> {
     File::open(path).map_err(|error| Error::Pinned { path: path.to_owned(), error })
 }
 
-/// The root of the cgroup v2 hierarchy, wherever it is mounted.
+/// Returns the root of the cgroup v2 hierarchy, wherever it is mounted.
 ///
 /// # Errors
 /// If it is not mounted.

@@ -1,4 +1,4 @@
-//! What the programs are told when they are loaded, and what they tell: `settings.h`, octet by
+//! The constants that the programs are loaded with, and their results: `settings.h`, octet by
 //! octet.
 
 use std::net::IpAddr;
@@ -12,44 +12,44 @@ pub(super) const BYTES: usize = 168;
 #[cfg(test)]
 pub(super) const OUTCOME_BYTES: usize = 48;
 
-/// Which sockets; all of what is given must hold.
+/// Selects sockets; all given conditions must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scope {
-    /// Those of this process and of all that descend from it.
+    /// Sockets of this process and of all its descendants.
     pub pid: Option<u32>,
-    /// Those with this port at either end.
+    /// Sockets with this port at either end.
     pub port: Option<u16>,
-    /// Those whose other end is one of these addresses: the first, and how many bits count.
+    /// Sockets whose peer has one of these addresses: the first, and the length of the prefix.
     pub peer: Option<(IpAddr, u8)>,
-    /// Those of the network namespace with this number (SO_NETNS_COOKIE).
+    /// Sockets of the network namespace with this cookie (SO_NETNS_COOKIE).
     pub netns_cookie: Option<u64>,
-    /// Those made in this cgroup, or below it: its directory and its number.
+    /// Sockets created in this cgroup, or below it: its directory and its id.
     pub cgroup: Option<(PathBuf, u64)>,
-    /// Those whose route leads over the device of this number. Numbers are a network namespace's
-    /// own: name that, too.
+    /// Sockets whose route leads over the device with this index. Indices are a network namespace's
+    /// own: give that, too.
     pub device: Option<u32>,
-    /// Only those that have nothing tighter of their own: of limits, the smaller stays.
+    /// Only where no tighter limit is set: of limits, the smaller stays.
     pub looser_only: bool,
 }
 
-/// How it went with an option, in numbers of sockets.
+/// Results for an option, as numbers of sockets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Set, or set back.
+    /// Set, or restored.
     pub set: u64,
-    /// It was so already, or tighter where that stays.
+    /// It had the value already, or a tighter one that stays.
     pub already: u64,
     /// Claimed by another entry; when undoing: changed by somebody since.
     pub others: u64,
-    /// The kernel did not take it.
+    /// Refused by the kernel.
     pub refused: u64,
-    /// Left alone, because the kernel would not take the old value back.
+    /// Left alone, because the kernel would not accept the old value again.
     pub unrestorable: u64,
-    /// What it said of the last that was refused.
+    /// The errno of the last refusal.
     pub errno: i32,
 }
 
-/// `struct settings`, to be put where the object has its zeros.
+/// Returns `struct settings`, to replace the object's zeros.
 pub(super) fn bytes(entry: u32, cures: &[Cure], scope: &Scope, pid_namespace: u32) -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
     let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
@@ -74,7 +74,7 @@ pub(super) fn bytes(entry: u32, cures: &[Cure], scope: &Scope, pid_namespace: u3
     bytes
 }
 
-/// An IPv4 address as IPv6 sockets have it: `::ffff:10.0.0.1`.
+/// Returns an address in the form of IPv6 sockets (IPv4 as `::ffff:10.0.0.1`), and its prefix's mask.
 fn as_ipv6(address: IpAddr, bits: u8) -> ([u8; 16], [u8; 16]) {
     let (octets, bits) = match address {
         IpAddr::V4(address) => (address.to_ipv6_mapped().octets(), u32::from(bits) + 96),

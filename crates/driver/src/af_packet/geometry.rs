@@ -1,15 +1,15 @@
-//! Where the slots of a ring are: pure arithmetic.
+//! The layout of a ring's slots: pure arithmetic.
 
 use serde::{Deserialize, Serialize};
 
 use super::options::RingRequest;
 
-/// What the kernel asks of a slot's length and place (TPACKET_ALIGNMENT).
+/// Alignment that the kernel demands of a slot's length and offset (TPACKET_ALIGNMENT).
 const ALIGNMENT: usize = 16;
-/// Octets of a line of the processor's cache.
+/// Octets of a cache line.
 const CACHE_LINE: usize = 64;
-/// Slots stand in blocks, each in one piece of the kernel's memory where it has one. Larger ones are
-/// hard to find, in smaller ones long slots leave much unused.
+/// Bytes of a block. Slots are laid out in blocks, each physically contiguous where the kernel finds the memory. Larger blocks
+/// are hard to find; smaller ones waste much space with long slots.
 const BLOCK_BYTES: usize = 1 << 20;
 const SMALL_BLOCK_BYTES: usize = 1 << 16;
 
@@ -23,11 +23,11 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// At least `slots` slots of at least `bytes` octets each; nothing if a slot would be too long
+    /// Lays out at least `slots` slots of at least `bytes` octets each; `None` if a slot would be too long
     /// for any block.
     pub(super) fn new(slots: usize, bytes: usize) -> Option<Self> {
-        // An odd number of cache lines: the heads of slots that are a power of two apart would all
-        // compete for the same few places of the cache.
+        // An odd number of cache lines: the headers of slots that are a power of two apart would all
+        // compete for the same few sets of the cache.
         let lines = bytes.div_ceil(CACHE_LINE) | 1;
         let slot_bytes = lines * CACHE_LINE;
         debug_assert_eq!(slot_bytes % ALIGNMENT, 0);
@@ -38,8 +38,8 @@ impl Geometry {
         (per_block > 0).then_some(Self { block_bytes, blocks, slot_bytes, per_block })
     }
 
-    /// Whether this could be from [`Geometry::new`], when another process says so: no slot leaves its
-    /// block, and nothing overflows.
+    /// Whether [`Geometry::new`] could have made this one, which another process has sent: no slot crosses
+    /// its block, and nothing overflows.
     pub(super) fn is_sound(&self) -> bool {
         let Self { block_bytes, blocks, slot_bytes, per_block } = *self;
         [SMALL_BLOCK_BYTES, BLOCK_BYTES].contains(&block_bytes)
@@ -59,30 +59,30 @@ impl Geometry {
         self.slot_bytes
     }
 
-    /// Of all blocks, in octets.
+    /// Length of all blocks, in octets.
     pub(super) fn bytes(&self) -> usize {
         self.blocks * self.block_bytes
     }
 
-    /// Where a slot begins, in octets from the ring's beginning.
+    /// Offset of a slot from the beginning of the ring, in octets.
     pub(super) fn offset(&self, slot: usize) -> usize {
         slot / self.per_block * self.block_bytes + slot % self.per_block * self.slot_bytes
     }
 
-    /// The slot behind this one.
+    /// The slot after this one.
     pub(super) fn next(&self, slot: usize) -> usize {
         if slot + 1 == self.slots() { 0 } else { slot + 1 }
     }
 
-    /// Slots ahead of this one, by a quarter to three eighths of the ring, and by 64 to 96 or as far: the same ones for some of
-    /// those behind it, so that who looks at them often looks at the same lines of memory.
+    /// Two slots ahead of this one: by a quarter to three eighths of the ring, and by 64 to 96 or as far. Both stay the same
+    /// for some of the slots after it, so that repeated looks touch the same cache lines.
     pub(super) fn ahead(&self, slot: usize) -> (usize, usize) {
         let far = (self.slots() / 8).max(1);
         let at = |step: usize| (slot / step + 3) * step % self.slots();
         (at(far), at(far.min(32)))
     }
 
-    /// As the kernel wants to be told; nothing if a number is too large for it.
+    /// The request for the kernel; `None` if a number is too large for it.
     pub(super) fn request(&self) -> Option<RingRequest> {
         Some(RingRequest {
             block_bytes: self.block_bytes.try_into().ok()?,

@@ -1,4 +1,4 @@
-//! Packet sockets on one device among which a program chooses, frame by frame.
+//! Packet sockets on one device among which an eBPF program distributes frames.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -12,18 +12,18 @@ use crate::OpenError;
 /// linux/if_packet.h: PACKET_FANOUT_*.
 const BY_PROGRAM: u16 = 7;
 const NEW_NUMBER: u16 = 0x2000;
-/// A group has its own idea of what is received: the socket's does not count any more.
+/// A fanout group has its own setting for outgoing frames: the socket's no longer counts.
 pub(super) const IGNORE_OUTGOING: u16 = 0x4000;
 
-/// So many sockets may be in one.
+/// Most sockets in a group.
 const MOST: u32 = 4096;
 
-/// A group of a device, in one network namespace. Each of its sockets gets what is chosen for it, and of that what its own
-/// filter lets in. There are 4,096 at the most, of which the first is nobody's: so the group is there for as long as this is,
-/// whoever leaves it.
+/// A fanout group on one device, in one network namespace. Each of its sockets gets the frames that the program chooses for
+/// it and that its own filter lets in. It holds at most 4,096 sockets, the first of which receives nothing: so the group
+/// exists for as long as this value, whichever sockets leave it.
 ///
-/// Nobody changes the filter of a socket that has come into a group, or what chooses: whoever is given the socket could take
-/// what is others'. So it comes into the group before it is given away.
+/// The filter of a socket in the group, and the choosing program, can no longer be changed: otherwise a process that is given
+/// the socket could take frames of others. So a socket joins the group before it is handed over.
 #[derive(Debug)]
 pub struct Group {
     number: u16,
@@ -31,8 +31,8 @@ pub struct Group {
 }
 
 impl Group {
-    /// A new one, on the device of this number. What is `choosing` says which socket of the group is to have a frame, modulo
-    /// their number; it sees the frame from the network header on. The first one's filter is to let in nothing.
+    /// Creates a group on the device with this index. The program `choosing` returns which socket gets a frame, modulo their
+    /// number; it sees the frame from the network header on. `nothing` is the first socket's filter, which drops everything.
     ///
     /// # Errors
     ///
@@ -42,18 +42,18 @@ impl Group {
         choosing: BorrowedFd<'_>,
         nothing: BorrowedFd<'_>,
     ) -> Result<Self, OpenError> {
-        // By its type who lists packet sockets tells it from those of stacks.
+        // The socket type distinguishes it from the stacks' sockets in a list of packet sockets.
         let first = open_socket(SockType::Datagram)?;
         let number = begin_with(first.as_fd(), device, choosing, nothing);
         let number = number.map_err(OpenError::system("begin a group of packet sockets"))?;
         Ok(Self { number, _first: first })
     }
 
-    /// This socket, which is bound to the device, is the last one from now on.
+    /// Adds this socket, which is bound to the device, as the last one of the group.
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn join(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
         options::lock_filter(socket)?;
         options::join_of(socket, self.number, BY_PROGRAM | IGNORE_OUTGOING, MOST)

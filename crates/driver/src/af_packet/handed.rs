@@ -1,4 +1,4 @@
-//! A packet socket on its way from who may open it to who uses it.
+//! A packet socket that is handed over by the process that may open it to the process that uses it.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -11,18 +11,18 @@ use super::open::{LINK_BYTES, RECEIVED_AT};
 use super::slots::HEADER_BYTES;
 use crate::{ioctl, vnet};
 
-/// A packet socket that is ready to receive and send, and what must be known to use it. Opening one takes
-/// CAP_NET_RAW, [`Port::adopt`](super::Port::adopt) nothing: the two halves may be two processes', with the
-/// descriptor passed over a Unix socket.
+/// A packet socket that is ready to receive and send, and its description. Opening one takes
+/// CAP_NET_RAW, [`Port::adopt`](super::Port::adopt) takes no privilege: the two halves may run in two
+/// processes, with the descriptor passed over a Unix socket.
 #[derive(Debug)]
 pub struct Handed {
     /// The socket.
     pub socket: OwnedFd,
-    /// What it is.
+    /// Description of the socket.
     pub description: Description,
 }
 
-/// What must be known of a packet socket to use it, as it was when the socket was opened.
+/// What a process must know of a packet socket to use it, as of when the socket was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
     pub(super) device: Device,
@@ -37,7 +37,7 @@ impl Description {
     }
 }
 
-/// A device as it is when it is opened.
+/// A device as of when it was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Device {
     pub(super) name: String,
@@ -49,22 +49,22 @@ pub(super) struct Device {
     pub(super) max_train_bytes: u32,
 }
 
-/// Where the slots are.
+/// The layout of both rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Rings {
     pub(super) receive: Geometry,
-    /// What is longer than a slot comes beside the ring.
+    /// Whether the kernel keeps frames that are longer than a slot beside the ring.
     pub(super) long_beside: bool,
     pub(super) transmit: Geometry,
 }
 
 impl Device {
-    /// What a packet socket on it can do.
+    /// Returns what a packet socket on the device can do.
     pub(super) fn capabilities(&self) -> Capabilities {
         self.capabilities_at(self.mtu)
     }
 
-    /// The same, once the device has this MTU.
+    /// Returns the capabilities for another MTU of the device.
     pub(super) fn capabilities_at(&self, mtu: u16) -> Capabilities {
         let takes_trains = self.max_train_bytes > u32::from(self.mtu);
         let train = if takes_trains { self.max_train_bytes } else { 0 };
@@ -88,7 +88,7 @@ impl Rings {
         u16::try_from(receive.min(transmit)).unwrap_or(u16::MAX)
     }
 
-    /// Whoever has described them is not asked to be right for our memory's sake.
+    /// Checks the layout: our memory safety must not depend on the process that has described the rings.
     pub(super) fn check(&self) -> io::Result<()> {
         if self.receive.is_sound() && self.transmit.is_sound() {
             return Ok(());

@@ -1,5 +1,5 @@
-//! The system call that makes the kernel look at what was filled, apart from the port: whoever drives the port behind a lock
-//! makes it when others have that lock.
+//! The system call that makes the kernel send the filled slots, apart from the port: a thread that drives the port under a
+//! lock makes it after it has released that lock.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::AtomicUsize;
@@ -15,14 +15,14 @@ use super::slots::TransmitStatus;
 /// A call takes microseconds, unless the thread that makes it does not get to run.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// What is needed to make it, of one port.
+/// What making the call for one port needs.
 #[derive(Debug)]
 pub(super) struct Kicker {
     socket: Arc<OwnedFd>,
     slots: TransmitStatus,
-    /// Had by who makes the call, together with others; and by who keeps all of them from it.
+    /// Read-locked by each thread that makes the call; write-locked to keep all of them from it.
     calls: RwLock<()>,
-    /// The last slot that somebody wanted the kernel to look at.
+    /// The last filled slot for which the call was put off.
     last: AtomicUsize,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Kicker {
 #[must_use = "what was filled stays where it is until the call is made"]
 pub struct Kick(Arc<Kicker>);
 
-/// Nobody makes the call while this lives.
+/// Keeps every thread from making the call while this lives.
 #[derive(Debug)]
 pub(super) struct Kept<'a>(
     #[expect(dead_code, reason = "it is let go of at the end")] RwLockWriteGuard<'a, ()>,
@@ -42,44 +42,44 @@ impl Kicker {
         Self { socket, slots, calls: RwLock::new(()), last: AtomicUsize::new(0) }
     }
 
-    /// Slots up to this one were filled.
+    /// Puts off the call for the slots up to this one, which were filled.
     pub(super) fn put_off(self: &Arc<Self>, last: usize) -> Kick {
         self.last.store(last, SeqCst);
         Kick(Arc::clone(self))
     }
 
-    /// The last slot that a call was put off for, unless the kernel has taken it.
+    /// Returns the last slot that a call was put off for, unless the kernel has taken it.
     pub(super) fn left(&self) -> Option<usize> {
         let last = self.last.load(SeqCst);
         self.slots.is_asked_for(last).then_some(last)
     }
 
-    /// Keeps all others from making the call, unless one is at it.
+    /// Keeps all other threads from making the call; `None` if one is making it.
     pub(super) fn keep(&self) -> Option<Kept<'_>> {
         self.calls.try_write().ok().map(Kept)
     }
 
-    /// The call. Not libc's: a thread of a program that knows nothing of it must not be cancelled in here.
+    /// Makes the call. Not through libc: a thread of a program that knows nothing of it must not be cancelled in here.
     pub(super) fn call(&self) -> Result<usize, Errno> {
         send(self.socket.as_fd(), &[], SendFlags::DONTWAIT)
     }
 }
 
-/// Waits until no [`Kick`] is left, for so long at the most.
+/// Waits until no [`Kick`] is left, for at most `PATIENCE`.
 pub(super) fn settle(kicker: &Arc<Kicker>) {
     let until = Instant::now() + PATIENCE;
-    // One that is made has a part of this one, and takes it along.
+    // A `Kick` has a share of this `Arc`, and drops it once it is made.
     while Arc::strong_count(kicker) > 1 && Instant::now() < until {
         std::thread::yield_now();
     }
 }
 
 impl Kick {
-    /// Makes the call, unless another thread's has taken all meanwhile. False if the kernel has not taken all: then it is the
-    /// port's to look ([`Driver::flush`](crate::Driver::flush)).
+    /// Makes the call, unless another thread's call has meanwhile sent everything. Returns false if the kernel has not taken
+    /// all: then the port has to retry ([`Driver::flush`](crate::Driver::flush)).
     ///
-    /// One thread's call sends what others have filled, too, but none makes it for others again and again: with enough of
-    /// them it would never come back.
+    /// One thread's call also sends what others have filled, but no thread repeats it on behalf of others: with enough of
+    /// them it would never return.
     #[must_use]
     pub fn make(self) -> bool {
         let Self(kicker) = self;

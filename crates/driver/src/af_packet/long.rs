@@ -1,5 +1,5 @@
-//! Frames that are longer than a slot of the receive ring, which the kernel keeps beside it (PACKET_COPY_THRESH): trains of
-//! segments, by and large. Were each slot to have room for one, there would be few.
+//! Frames that are longer than a slot of the receive ring, which the kernel queues beside it (PACKET_COPY_THRESH): mostly
+//! trains of segments. If each slot had room for one, there would be few slots.
 
 use std::os::fd::BorrowedFd;
 
@@ -9,21 +9,21 @@ use rustix::net::{RecvFlags, recv};
 use super::open::{LINK_BYTES, LONGEST_PACKET};
 use crate::vnet::{self, Arrival};
 
-/// Room for one at a time.
+/// A buffer for one such frame at a time.
 #[derive(Debug, Default)]
 pub(super) struct Long {
-    /// Behind the vnet header. Made when the first one comes.
+    /// vnet header and frame. Allocated when the first one comes.
     bytes: Vec<u8>,
 }
 
 impl Long {
-    /// The oldest frame that is beside the ring, which the oldest slot that says so is about. The kernel gives
-    /// it as long as nobody else receives from the socket.
+    /// Receives the oldest frame beside the ring, the one that the oldest slot marked so is about. The kernel
+    /// returns it as long as nobody else receives from the socket.
     pub(super) fn receive(&mut self, socket: BorrowedFd<'_>) -> Result<(Arrival, &[u8]), Errno> {
         self.bytes.resize(vnet::BYTES + LINK_BYTES + LONGEST_PACKET as usize, 0);
-        // With this flag it tells of its length if it is longer than the room.
+        // With MSG_TRUNC the kernel returns the full length even if it exceeds the buffer.
         let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
-        // Not by libc: a thread of a program that knows nothing of it must not be cancelled in here.
+        // Not through libc: a thread of a program that knows nothing of it must not be cancelled in here.
         let (_, length) = recv(socket, &mut self.bytes, flags)?;
         let whole = self.bytes.get(..length).ok_or(Errno::MSGSIZE)?;
         let (header, frame) = whole.split_first_chunk().ok_or(Errno::BADMSG)?;

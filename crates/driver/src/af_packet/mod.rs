@@ -10,22 +10,22 @@
 //! milliseconds: too late for a request. Version 2 hands over frame by frame.
 //!
 //! **When a frame has left.** A slot is empty again when the kernel destroys the buffer that it made
-//! of it (tpacket_destruct_skb): a queueing discipline below has let go of it, and the device, or
-//! the receiver at the other end of a virtual link, has taken it up. That is what small queues ask
-//! for. As an exception, virtual links copy long frames when they cross.
+//! of it (tpacket_destruct_skb): a queueing discipline below has released it, and the device, or
+//! the receiver at the other end of a virtual link, has processed it. Small queues need exactly
+//! that. As an exception, virtual links copy long frames when they cross.
 //!
-//! **A frame that the kernel refuses** stays in its slot, at the head of the ring, and nothing behind it leaves before
+//! **A frame that the kernel refuses** stays in its slot, at the head of the ring, and no frame after it leaves before
 //! it does (`refused`).
 //!
-//! **The kernel sees everything, too.** Its own copy of a frame goes on up; for an address that the
-//! kernel owns, it would answer with resets. A filter (uncork-bpf, `owned`) takes it away behind the
-//! packet socket; a second one, attached here, keeps out of the rings what the stack does not own.
-//! The socket is bound to all protocols, for only those see a frame before such filters do.
+//! **The kernel sees everything, too.** Its own copy of a frame continues up the kernel's stack, which would answer
+//! with resets for an address that it owns. A filter (uncork-bpf, `owned`) drops that copy after the packet
+//! socket has seen it; a second one, attached here, keeps out of the rings what the stack does not own.
+//! The socket is bound to all protocols, as only such sockets see a frame before those filters do.
 //!
-//! **Many of them on one device** each look at each frame that comes, with a filter of their own, unless they are a [`Group`].
+//! **Many sockets on one device** each look at every frame that comes, each with its own filter, unless they are in a [`Group`].
 //!
-//! **Who opens it need not use it.** [`Handed::open`] takes the privilege, [`Port::adopt`] maps the rings
-//! and takes none; [`Port::open`] is both.
+//! **The process that opens it need not use it.** [`Handed::open`] takes the privilege, [`Port::adopt`] maps the
+//! rings and takes none; [`Port::open`] does both.
 
 mod geometry;
 mod group;

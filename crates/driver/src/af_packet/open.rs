@@ -16,73 +16,73 @@ use crate::{OpenError, ioctl, vnet, wakeup};
 
 /// Longest IP packet, in octets.
 pub(super) const LONGEST_PACKET: u32 = 65_535;
-/// An Ethernet header with a VLAN tag, the longest that is seen in front of IP here.
+/// An Ethernet header with a VLAN tag, the longest that is seen before IP here.
 pub(super) const LINK_BYTES: usize = 18;
-/// Where the kernel puts the network header of a frame that came, at the latest: behind the slot's
+/// The largest offset at which the kernel puts the network header of a received frame: after the slot's
 /// header, an address and room for the link layer, aligned, and the vnet header (tpacket_rcv).
 pub(super) const RECEIVED_AT: usize = 80 + vnet::BYTES;
 
-/// What is no longer comes in a slot, whatever the MTU is: with all that stands before it, 4 KiB but for a line of memory.
+/// Longest packet that comes in a slot, whatever the MTU: with all that precedes it, one cache line less than 4 KiB.
 const SHORT_PACKET: usize = 3900;
-/// So many of those slots take the memory of one with room for the longest train.
+/// Number of such slots that take the memory of one with room for the longest train.
 const SHORT_FOR_LONG: usize = 16;
-/// What of longer ones may wait to be received, in octets of the kernel's memory.
+/// Limit for longer packets that wait to be received, in octets of kernel memory.
 const LONG_BYTES: usize = 32 << 20;
 
-/// Bare IP of a modem (linux/if_arp.h).
+/// Raw IP, as modems have it (linux/if_arp.h).
 const ARPHRD_RAWIP: u16 = 519;
 
-/// How frames are shared among sockets of one group (PACKET_FANOUT).
+/// How frames are distributed among the sockets of one group (PACKET_FANOUT).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
-    /// Those of one flow, in either direction, go to the same socket.
+    /// By flow: frames of one flow, in either direction, go to the same socket.
     Flow,
-    /// By the processor on which they came.
+    /// By the processor that received them.
     Processor,
-    /// By the device's queue.
+    /// By the device's receive queue.
     Queue,
 }
 
-/// One of several engines on a device.
+/// The fanout group of one of several engines on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fanout {
-    /// The group's number, of this network namespace: all of its sockets are on one device and share
+    /// The group's number, in this network namespace: all of its sockets are on one device and share
     /// in the same way.
     pub group: u16,
-    /// How.
+    /// How the group distributes frames.
     pub share: Share,
 }
 
-/// Which device, and how it is to be used.
+/// The device, and how to use it.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Its name.
+    /// Name of the device.
     pub device: String,
-    /// Slots to receive into, at least so many, of 4 KiB. What is longer, trains of segments by and large, the kernel keeps beside
-    /// them. Where that takes a privilege that nobody has (CAP_NET_ADMIN), each slot has room for the
+    /// Slots to receive into, a minimum, of 4 KiB each. Longer frames, mostly trains of segments, the kernel queues beside
+    /// them. Without the privilege for that (CAP_NET_ADMIN), each slot has room for the
     /// longest train, and there is one for 16 of these.
     pub receive_slots: usize,
     /// Slots to send from.
     pub transmit_slots: usize,
-    /// Longest train of segments either way, in octets of IP; the MTU if that is more.
+    /// Longest train of segments either way, in octets of IP; the MTU if that is larger.
     pub max_train_bytes: u32,
-    /// Whether frames for other Ethernet addresses come in, too: for a stack with one of its own.
+    /// Whether frames for other Ethernet addresses are received, too: for a stack with an address of its own.
     pub promiscuous: bool,
-    /// Whether frames go to the device's driver past all queueing disciplines. What the driver has
-    /// no room for is lost then, and there are no trains, as the kernel does not cut them there
-    /// (dev_direct_xmit).
+    /// Whether frames bypass all queueing disciplines on the way to the device's driver. Frames for which the
+    /// driver has no room are lost then, and there are no trains, as the kernel does not segment them
+    /// there (dev_direct_xmit).
     pub bypass_queues: bool,
-    /// The group that shares what comes.
+    /// The group that shares the received frames.
     pub fanout: Option<Fanout>,
 }
 
 impl Settings {
-    /// For one engine on this device.
+    /// Returns the settings for one engine on this device.
     #[must_use]
     pub fn new(device: &str) -> Self {
         Self {
             device: device.to_owned(),
-            // What one turn may be late for: 100 ms of full frames at a gigabit, 5 ms of the shortest.
+            // Bounds how late a turn may be: 100 ms of full frames at a gigabit, 5 ms of the shortest.
             receive_slots: 8192,
             transmit_slots: 256,
             max_train_bytes: LONGEST_PACKET,
@@ -95,7 +95,7 @@ impl Settings {
 
 impl Handed {
     /// Opens the device, in the network namespace of this thread, as [`Port::open`](super::Port::open)
-    /// does, but leaves its rings for whoever is given this.
+    /// does, but leaves the rings to be mapped by the process that is given this.
     ///
     /// # Errors
     ///
@@ -105,8 +105,8 @@ impl Handed {
     }
 }
 
-/// A packet socket with its rings, to which nothing comes yet. Making the rings is what takes long, as the kernel waits for
-/// all of its processors twice; this much of it can be done ahead.
+/// A packet socket with its rings that does not receive yet. Making the rings takes long, as the kernel waits
+/// twice for all of its processors; this part can be done ahead of time.
 #[derive(Debug)]
 pub struct Prepared {
     socket: OwnedFd,
@@ -115,7 +115,7 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Makes one, in the network namespace of this thread.
+    /// Prepares a socket, in the network namespace of this thread.
     ///
     /// # Errors
     ///
@@ -129,19 +129,19 @@ impl Prepared {
         Ok(Self { socket, device, rings })
     }
 
-    /// Whether it is what [`Prepared::new`] would make now: the device is the same one, and as it was.
+    /// Whether [`Prepared::new`] would make the same now: the device is the same one, and unchanged.
     #[must_use]
     pub fn is_of(&self, settings: &Settings) -> bool {
         look_at(self.socket.as_fd(), settings).is_ok_and(|device| device == self.device)
     }
 
-    /// Number of the device.
+    /// Index of the device.
     #[must_use]
     pub fn index(&self) -> i32 {
         self.device.index
     }
 
-    /// Frames come from now on. The settings are those that it was made with.
+    /// Lets frames in from now on. The settings must be those that it was made with.
     ///
     /// # Errors
     ///
@@ -161,7 +161,7 @@ impl Prepared {
             options::be_promiscuous(fd, device.index)
                 .map_err(OpenError::system("make the device promiscuous"))?;
         }
-        // Only now do frames come.
+        // Frames are received only from here on.
         options::bind(fd, device.index).map_err(OpenError::system("bind the packet socket"))?;
         if let Some(fanout) = settings.fanout {
             join(fd, fanout)?;
@@ -178,7 +178,7 @@ impl From<Prepared> for OwnedFd {
 
 pub(super) fn open_socket(kind: SockType) -> Result<OwnedFd, OpenError> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    // Of no protocol: nothing comes before all is set up.
+    // With no protocol, so nothing is received before all is set up.
     socket(AddressFamily::Packet, kind, flags, None).map_err(|error| match error {
         nix::Error::EPERM | nix::Error::EACCES => {
             OpenError::Privilege { doing: "a packet socket", capability: "CAP_NET_RAW" }
@@ -190,7 +190,7 @@ pub(super) fn open_socket(kind: SockType) -> Result<OwnedFd, OpenError> {
     })
 }
 
-/// What the device is. The socket asks, so it is the device of the socket's network namespace.
+/// Reads the device's properties. The ioctls go through the socket, so the device is one of the socket's network namespace.
 fn look_at(fd: BorrowedFd<'_>, settings: &Settings) -> Result<Device, OpenError> {
     let name = settings.device.clone();
     let index = ioctl::index(fd, &name).map_err(|_| OpenError::NoDevice(name.clone()))?;
@@ -206,7 +206,7 @@ fn look_at(fd: BorrowedFd<'_>, settings: &Settings) -> Result<Device, OpenError>
         libc::ARPHRD_NONE | ARPHRD_RAWIP => Medium::Ip,
         kind => return Err(OpenError::Medium { device: name, kind }),
     };
-    // Loopback has 65,536, one more than a packet can have.
+    // Loopback has 65,536, one more than the longest packet.
     let mtu = u16::try_from(mtu.min(LONGEST_PACKET)).unwrap_or(u16::MAX);
     let train = settings.max_train_bytes.min(LONGEST_PACKET).max(u32::from(mtu));
     Ok(Device {
@@ -246,7 +246,7 @@ fn make_rings(
     settings: &Settings,
     device: &Device,
 ) -> Result<Rings, OpenError> {
-    // The other side's trains are as long as it likes, whatever ours may be.
+    // The peer's trains may have any length, whatever ours have.
     let longest = settings.max_train_bytes.min(LONGEST_PACKET).max(device.max_train_bytes);
     let frame_bytes = LINK_BYTES + usize::try_from(longest).unwrap_or(usize::MAX);
     let slots = |count, bytes| {

@@ -1,7 +1,7 @@
 //! Options of packet sockets (packet(7), linux/if_packet.h).
 //!
-//! One of three files of this crate with `unsafe`: no library that is used here has these options,
-//! nor a way to make up the address that such a socket is bound to.
+//! One of the files of this crate with `unsafe`: no library that is used here has these options,
+//! nor a way to construct the address that such a socket is bound to.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_uint};
@@ -30,13 +30,13 @@ const PACKET_MR_PROMISC: libc::c_ushort = 1;
 /// A switch of the socket.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Switch {
-    /// `struct virtio_net_hdr` before each frame, both ways.
+    /// `struct virtio_net_hdr` before each frame, in both directions.
     VnetHeader,
-    /// A frame that the kernel cannot parse is passed over, not waited at.
+    /// A frame that the kernel cannot parse is skipped instead of stopping the ring.
     Loss,
-    /// Frames go to the driver with no queue in between.
+    /// Frames go to the driver without a queueing discipline.
     QdiscBypass,
-    /// What this host sends is not received.
+    /// Frames that this host sends are not received.
     IgnoreOutgoing,
 }
 
@@ -96,52 +96,52 @@ pub(super) fn make_transmit_ring(fd: BorrowedFd<'_>, ring: &RingRequest) -> io::
     set(fd, libc::SOL_PACKET, PACKET_TX_RING, ring)
 }
 
-/// Whether so many octets of the kernel's memory may wait for recv(2): it takes CAP_NET_ADMIN, as hosts seldom allow enough to
-/// everybody (net.core.rmem_max).
+/// Whether this much kernel memory may wait for recv(2): it takes CAP_NET_ADMIN, as hosts seldom allow everybody enough
+/// (net.core.rmem_max).
 pub(super) fn may_keep(fd: BorrowedFd<'_>, bytes: usize) -> bool {
-    // The kernel doubles what it is told.
+    // The kernel doubles the value that it is given.
     setsockopt(&fd, sockopt::RcvBufForce, &(bytes / 2)).is_ok()
 }
 
-/// What is longer than a slot is kept beside the ring, whole, and given by recv(2).
+/// Has frames that are longer than a slot queued beside the ring, whole, for recv(2).
 pub(super) fn keep_long(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // The kernel asks only whether it is zero.
+    // The kernel only tests whether it is zero.
     set(fd, libc::SOL_PACKET, PACKET_COPY_THRESH, &1)
 }
 
-/// Joins a group of sockets that share what comes.
+/// Joins a fanout group, whose sockets share the received frames.
 pub(super) fn join(fd: BorrowedFd<'_>, group: u16, how: u16) -> io::Result<()> {
-    // The group is in the lower half on every machine: the two halves of struct fanout_args are in
-    // the order that makes it so.
+    // The group is in the lower half on every machine: the order of the two members of struct fanout_args
+    // follows the byte order.
     let value = c_int::from_ne_bytes((u32::from(how) << 16 | u32::from(group)).to_ne_bytes());
     set(fd, libc::SOL_PACKET, PACKET_FANOUT, &value)
 }
 
-/// The same with a group of so many at the most (struct fanout_args); of others there are 256. Since Linux 5.10.
+/// Joins a group of at most `most` sockets (struct fanout_args), where 256 is the default. Since Linux 5.10.
 pub(super) fn join_of(fd: BorrowedFd<'_>, group: u16, how: u16, most: u32) -> io::Result<()> {
     let value = [u32::from(how) << 16 | u32::from(group), most];
     set(fd, libc::SOL_PACKET, PACKET_FANOUT, &value)
 }
 
-/// Number of the group that this socket is in.
+/// Returns the number of the group that this socket is in.
 pub(super) fn group(fd: BorrowedFd<'_>) -> io::Result<u16> {
     let mut value: c_int = 0;
     get(fd, PACKET_FANOUT, &mut value)?;
-    // The rest says how it shares.
+    // The upper half says how it shares.
     Ok((value & 0xffff) as u16)
 }
 
-/// Which socket of the group gets a frame is said by an eBPF program (a socket filter).
+/// Sets the eBPF program (a socket filter) that chooses which socket of the group gets a frame.
 pub(super) fn choose_by(fd: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     set(fd, libc::SOL_PACKET, PACKET_FANOUT_DATA, &program.as_raw_fd())
 }
 
-/// From now on nobody changes the filter of this socket, or what chooses for its group by it.
+/// Locks the filter of this socket, and the choosing program of its group, against changes through it.
 pub(super) fn lock_filter(fd: BorrowedFd<'_>) -> io::Result<()> {
     set(fd, libc::SOL_SOCKET, libc::SO_LOCK_FILTER, &1)
 }
 
-/// Has the device take in frames for other addresses, for as long as the socket lives.
+/// Puts the device into promiscuous mode for as long as the socket lives.
 pub(super) fn be_promiscuous(fd: BorrowedFd<'_>, index: i32) -> io::Result<()> {
     let request = libc::packet_mreq {
         mr_ifindex: index,
@@ -152,14 +152,14 @@ pub(super) fn be_promiscuous(fd: BorrowedFd<'_>, index: i32) -> io::Result<()> {
     set(fd, libc::SOL_PACKET, PACKET_ADD_MEMBERSHIP, &request)
 }
 
-/// Lets in only what an eBPF program (a socket filter) says.
+/// Attaches an eBPF socket filter, which decides what is received.
 pub(super) fn attach_filter(fd: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     set(fd, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &program.as_fd().as_raw_fd())
 }
 
-/// Binds the socket to every protocol of a device: from now on it receives.
+/// Binds the socket to every protocol of a device, which starts reception.
 pub(super) fn bind(fd: BorrowedFd<'_>, index: i32) -> io::Result<()> {
-    // SAFETY: plain data; all zeros is a valid one.
+    // SAFETY: plain data, for which all zeros are valid.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as libc::c_ushort;
     address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
@@ -170,7 +170,7 @@ pub(super) fn bind(fd: BorrowedFd<'_>, index: i32) -> io::Result<()> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Frames that came, and those of them for which no slot was free, since this was asked last.
+/// Returns the frames that came, and those of them for which no slot was free, since the last call.
 pub(super) fn statistics(fd: BorrowedFd<'_>) -> io::Result<[u32; 2]> {
     let mut counts = [0_u32; 2];
     get(fd, PACKET_STATISTICS, &mut counts)?;

@@ -1,4 +1,4 @@
-//! The port itself: slots round and round.
+//! The port itself: its slots are used in turn.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
@@ -20,24 +20,24 @@ use crate::mtu::Mtu;
 use crate::wakeup::Wakeup;
 use crate::{Driver, Offer, OpenError, ioctl, vnet};
 
-/// Frames up to this length the kernel copies when they are sent. Longer ones it refers to where they
-/// are, page by page, which a virtual link pays for when the frame crosses it: over veth a frame of
-/// 1514 octets took 2.1 µs so, and 1.6 µs when copied (examples/ports.rs).
+/// Frames up to this length are copied by the kernel when they are sent. Of longer ones it references the
+/// pages in place, which a virtual link pays for when the frame crosses it: over veth a frame of
+/// 1514 octets took 2.1 µs that way, and 1.6 µs when copied (examples/ports.rs).
 const COPIED_BYTES: u16 = 2048;
-/// Slots that have not left, behind which it is not looked for more that have. A queueing discipline
-/// may let go of frames in another order, but a call must not look at a whole ring.
+/// Number of slots still under way after which the search for completed ones stops. A queueing discipline
+/// may release frames in another order, but a call must not scan a whole ring.
 const LOOK_PAST: usize = 32;
 /// Octets of an Ethernet header.
 pub(super) const ETHERNET_BYTES: usize = 14;
 
-/// What was received, as the kernel counts it.
+/// Counters of what was received, from the kernel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Frames that were for this socket.
+    /// Frames that came for this socket.
     pub received: u64,
-    /// Those of them that found no empty slot, or were longer than one and found no room beside the ring.
+    /// Those of them that found no empty slot, or were longer than a slot and found no room beside the ring.
     pub lost: u64,
-    /// Those that were left aside here: of another VLAN.
+    /// Those that were ignored here: of another VLAN.
     pub left_aside: u64,
 }
 
@@ -46,7 +46,7 @@ pub struct Statistics {
 pub(super) struct Sent {
     owner: Option<Owner>,
     bytes: u32,
-    /// Of the longest packet that it is on the link; 0 if it was taken back.
+    /// Length of the longest packet that it becomes on the link; 0 if it was taken back.
     pub(super) packet_bytes: u32,
 }
 
@@ -55,13 +55,13 @@ pub(super) struct Sent {
 pub(super) struct Opened {
     pub(super) socket: Arc<OwnedFd>,
     pub(super) device: Device,
-    /// As they are by now.
+    /// The capabilities at the current MTU.
     pub(super) capabilities: Capabilities,
     receive: ReceiveSlots,
     pub(super) transmit: TransmitSlots,
 }
 
-/// A device by its packet socket.
+/// A network device, by a packet socket.
 #[derive(Debug)]
 pub struct Port {
     pub(super) opened: Opened,
@@ -70,33 +70,33 @@ pub struct Port {
     next_in: usize,
     /// The slot that the next frame leaves from.
     next_out: usize,
-    /// By slot: what was sent from it and has not been told to have left.
+    /// By slot: the frame that was sent from it, until its completion is reported.
     pub(super) sent: Vec<Option<Sent>>,
-    /// The oldest of those.
+    /// The oldest slot in flight.
     pub(super) oldest: usize,
-    /// How many slots there are from that one on to `next_out`.
+    /// Number of slots from `oldest` up to `next_out`.
     pub(super) in_flight: usize,
-    /// The last slot that the kernel was asked to send and has not been seen to take.
+    /// The last slot that the kernel was asked to send and has not yet taken.
     asked: Option<usize>,
     pub(super) kicker: Arc<Kicker>,
     pub(super) refused: Refused,
     pub(super) mtu: Mtu,
     long: Long,
-    /// Turns in which nothing has happened.
+    /// Turns in a row in which nothing has happened.
     idle_turns: u64,
-    /// What left while a slot was used again.
+    /// Completions that were noticed when a slot was reused.
     completed: Vec<Completion>,
     statistics: Statistics,
     gone: bool,
-    /// It was down when last looked at, and no frame has come since.
+    /// Whether the device was down at the last look, and no frame has come since.
     down: bool,
-    /// That it is was told while frames were taken in, and it has not been looked since.
+    /// Whether ENETDOWN was returned while frames were received, and the device has not been looked at since.
     was_down: bool,
 }
 
 impl Port {
     /// Opens the device, in the network namespace of this thread. `filter` is an eBPF program (a
-    /// socket filter) that says what comes in.
+    /// socket filter) that decides what is received.
     ///
     /// # Errors
     ///
@@ -105,11 +105,11 @@ impl Port {
         Self::adopt(Handed::open(settings, filter)?)
     }
 
-    /// Uses a packet socket that this or another process has opened. That needs no privilege.
+    /// Uses a packet socket that this or another process has opened, which needs no privilege.
     ///
     /// # Errors
     ///
-    /// [`OpenError::System`], without the memory or descriptors, or if the rings are not as described.
+    /// [`OpenError::System`] if memory or descriptors run out, or if the rings are not as described.
     pub fn adopt(handed: Handed) -> Result<Self, OpenError> {
         let Handed { socket, description } = handed;
         let socket = Arc::new(high(socket));
@@ -148,36 +148,36 @@ impl Port {
         })
     }
 
-    /// The Ethernet address of the device; nothing if it carries bare IP.
+    /// Returns the Ethernet address of the device; `None` if it carries raw IP.
     #[must_use]
     pub fn mac(&self) -> Option<[u8; 6]> {
         let ethernet = self.opened.capabilities.medium == Medium::Ethernet;
         ethernet.then_some(self.opened.device.mac)
     }
 
-    /// Number of the device.
+    /// Index of the device.
     #[must_use]
     pub fn index(&self) -> i32 {
         self.opened.device.index
     }
 
-    /// The socket.
+    /// Returns the packet socket.
     #[must_use]
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.opened.socket.as_fd()
     }
 
-    /// Frames that have not been told to have left.
+    /// Number of frames whose completion has not been reported.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.sent.iter().flatten().count()
     }
 
-    /// What was received so far.
+    /// Returns the counters since the port was opened.
     ///
     /// # Errors
     ///
-    /// If the kernel does not tell.
+    /// If the kernel does not return its counters.
     pub fn statistics(&mut self) -> io::Result<Statistics> {
         let [received, lost] = options::statistics(self.opened.socket.as_fd())?;
         self.statistics.received += u64::from(received);
@@ -185,7 +185,7 @@ impl Port {
         Ok(self.statistics)
     }
 
-    /// Takes what is kept beside the ring, and hands it on if it is ours; whether it was.
+    /// Takes one frame that is queued beside the ring, and passes it on if it is ours; returns whether it was.
     fn receive_long(
         &mut self,
         is_ours: bool,
@@ -198,19 +198,19 @@ impl Port {
                     each(Received { bytes, trust, segment_bytes });
                     return Ok(true);
                 }
-                // That is told once, ahead of the frames; those who sleep would be woken by it.
+                // The error is reported once, ahead of the frames; left pending it would wake sleepers.
                 Err(Errno::NETDOWN) => {
                     self.was_down = true;
                     self.wakeup.look_later()?;
                 }
                 Ok(_) | Err(Errno::AGAIN | Errno::MSGSIZE | Errno::BADMSG) => return Ok(false),
-                // It is there still, and so is its slot.
+                // The frame is still there, and so is its slot.
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    /// Tells what has left, and whether that was anything.
+    /// Reports completions; returns whether there were any.
     fn look_for_completions(&mut self, each: &mut dyn FnMut(Completion)) -> bool {
         let geometry = self.opened.transmit.geometry();
         let (mut slot, mut under_way) = (self.oldest, 0);
@@ -245,7 +245,7 @@ impl Port {
         }
     }
 
-    /// The kernel was asked for all slots up to this one.
+    /// Notes the outcome of asking the kernel to send all slots up to this one.
     fn note_asked(&mut self, last: usize, outcome: Result<usize, Errno>) -> io::Result<()> {
         match outcome {
             Ok(_) if !self.opened.transmit.is_asked_for(last) => {
@@ -253,16 +253,16 @@ impl Port {
                 self.refused.forget();
                 Ok(())
             }
-            // It has taken some, or none: no memory, or a queue below is full. A frame that was
-            // dropped there stays in its slot, and is sent again. What a queue or a device below says is passed on, whatever it
-            // is (ENOMEM of who cuts a train, say): that is over sooner or later.
+            // The kernel has taken some, or none: no memory, or a queue below is full. A frame that was
+            // dropped there stays in its slot, and is sent again. The kernel passes on any error of a queue or a device below
+            // (ENOMEM from cutting a train, say): that ends sooner or later.
             Err(Errno::NXIO) => {
                 self.gone = true;
                 self.check()
             }
-            // Somebody has closed it, and it may be another's by now.
+            // The descriptor was closed by somebody, and its number may already be reused.
             Err(error @ (Errno::BADF | Errno::NOTSOCK)) => Err(error.into()),
-            // It may be up again, and this an error of before.
+            // The device may be up again, and this a stale error.
             Err(Errno::NETDOWN) => {
                 self.down = true;
                 self.wakeup.look_later()
@@ -271,14 +271,14 @@ impl Port {
         }
     }
 
-    /// Asks what the error is that the socket has, which also takes it away.
+    /// Reads the socket's pending error, which also clears it.
     fn look_at_device(&mut self) -> io::Result<()> {
         let _ = getsockopt(&self.opened.socket, sockopt::SocketError)?;
         self.look_whether_gone()
     }
 
-    /// Down is like a pulled cable: it may be plugged in again. But a device that is being deleted is
-    /// down first, and the kernel tells that alone: of the rest nobody hears who does not look again.
+    /// Looks whether the device is gone. Down is like a pulled cable: it may come back. But a device that is being deleted goes
+    /// down first, and that is all the kernel reports: the deletion itself is only found by looking again.
     fn look_whether_gone(&mut self) -> io::Result<()> {
         self.was_down = false;
         self.gone = ioctl::name(&self.opened.socket, self.opened.device.index).is_err();
@@ -298,7 +298,7 @@ impl Port {
     }
 }
 
-/// Whether the kernel has said this of a frame, and not of the device or the call.
+/// Whether the error is about a frame, and not about the device or the call.
 fn is_refusal(error: Errno) -> bool {
     use Errno as E;
     !matches!(error, E::NXIO | E::NETDOWN | E::BADF | E::NOTSOCK | E::AGAIN | E::INTR)
@@ -328,7 +328,7 @@ impl Driver for Port {
             received += 1;
         }
         if received > 0 {
-            // Those that were there before it went down say nothing of that.
+            // Frames from before it went down do not show that it is up again.
             self.down = self.was_down;
             self.idle_turns = 0;
             return Ok(received);
@@ -343,7 +343,7 @@ impl Driver for Port {
     fn is_filling(&mut self) -> bool {
         let slots = &mut self.opened.receive;
         let (far, near) = slots.geometry().ahead(self.next_in);
-        // Of what is beside the ring much fewer find room.
+        // Far fewer frames find room beside the ring.
         slots.filled(far).is_some() || slots.filled(near).is_some_and(|filled| filled.beside)
     }
 
@@ -352,10 +352,10 @@ impl Driver for Port {
             self.idle_turns = 0;
             return Ok(());
         }
-        // Before somebody sleeps, events must be fetched, or they wake him for nothing; but whoever
-        // looks without sleeping shall not pay a system call each time. An event may come a little
-        // later than what it is about was seen, so once is not enough. Where nobody sleeps on events there
-        // are none to be fetched, and what is asked is whether the device has gone.
+        // Before a thread sleeps, events must be drained, or they wake it for nothing; but a thread that
+        // polls without sleeping shall not pay a system call each time. An event may arrive a little
+        // after what it is about was seen, so once is not enough. Where nobody sleeps on events there
+        // are none to drain, and the question is whether the device has gone.
         self.idle_turns += 1;
         if self.wakeup.is_worth_asking(self.idle_turns) || self.down {
             let drained = self.wakeup.drain()?;
@@ -372,7 +372,7 @@ impl Driver for Port {
     fn offer(&mut self, fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>) -> io::Result<Offer> {
         let slot = self.next_out;
         let Capabilities { medium, max_train_bytes: train_bytes, .. } = self.opened.capabilities;
-        // Whoever has not heard yet that they have become shorter goes by what they were.
+        // A stack that has not yet heard that trains have become shorter still fills the former length.
         let train_bytes = train_bytes.max(self.opened.device.max_train_bytes);
         let longest = ETHERNET_BYTES + usize::try_from(train_bytes).unwrap_or(usize::MAX);
         let Some((header, room)) = self.opened.transmit.room(slot) else { return Ok(Offer::Full) };
@@ -385,7 +385,7 @@ impl Driver for Port {
         let linear = vnet::linear_bytes(&transmit, COPIED_BYTES);
         header.copy_from_slice(&vnet::write(&transmit, linear));
         self.opened.transmit.send(slot, transmit.frame_bytes);
-        // It is empty, so what was in it has left, whether that was told or not.
+        // The slot is empty, so what was in it has left, whether that was reported or not.
         self.finish(slot);
         self.sent[slot] = Some(Sent {
             owner: transmit.owner,
@@ -435,8 +435,8 @@ impl Driver for Port {
         Some(self.wakeup.fd())
     }
 
-    /// The socket itself: the kernel wakes nobody for a completion who polls for frames. What it did
-    /// not take has to be offered again, for which the set has a timer.
+    /// Returns the socket itself: the kernel does not wake a poller for frames on completions. Frames that it did
+    /// not take have to be offered again, for which the epoll set has a timer.
     fn wakes_for_frames(&self) -> Option<BorrowedFd<'_>> {
         if self.asked.is_some() || self.down {
             self.wakes()

@@ -1,10 +1,10 @@
-//! Frames that the kernel does not take.
+//! Frames that the kernel refuses to send.
 //!
-//! What a device or a queue below has dropped at once, the kernel leaves in its slot as if it had not been asked for
-//! it, and says ENOBUFS (tpacket_snd, net_xmit_errno): so it does when a queueing discipline is full, which is over
-//! soon, and when a virtual link finds the frame longer than the other end's MTU (veth_xmit, is_skb_forwardable) or
-//! that end down, which may last for ever. Of its own device's MTU it says nothing at all to who gives it vnet
-//! headers. As the ring is sent from in order, everything waits behind such a frame.
+//! A frame that a device or a queue below has dropped at once stays in its slot as if the kernel had not been asked to
+//! send it, and send(2) returns ENOBUFS (tpacket_snd, net_xmit_errno). That happens when a queueing discipline is full,
+//! which is over soon, and when a virtual link finds the frame longer than the peer device's MTU (veth_xmit,
+//! is_skb_forwardable) or that device down, which may last for ever. With vnet headers, the MTU of the sending device
+//! itself is not checked at all. As the ring is sent in order, everything waits for such a frame.
 
 use std::io;
 use std::sync::Arc;
@@ -15,26 +15,26 @@ use uncork_packet::{Medium, Transmit};
 use super::port::{ETHERNET_BYTES, Port};
 use crate::wakeup::RETRY_AFTER;
 
-/// How often a frame is offered before it is given up, as a wire would have lost it: so many milliseconds. A queue that
-/// has let nothing go in that time does the rest of the ring no good either.
+/// How often a frame is offered before it is dropped, as a wire would have lost it; one attempt a millisecond. A queue
+/// that has released nothing in that time does the rest of the ring no good either.
 const PATIENCE: u32 = 10;
 
-/// What became of what the kernel was asked for.
+/// Backoff state after refused frames.
 #[derive(Debug, Default)]
 pub(super) struct Refused {
-    /// How often nothing of it was taken, in a row.
+    /// Consecutive attempts in which the kernel took nothing.
     times: u32,
-    /// Not before this is it asked again.
+    /// The kernel is not asked again before this.
     until: Option<Instant>,
 }
 
 impl Refused {
-    /// Something has left, or was taken: it is worth trying again at once.
+    /// Resets the backoff: something has left or was taken, so an immediate retry is worth it.
     pub(super) fn forget(&mut self) {
         *self = Self::default();
     }
 
-    /// Whether something was refused, and nothing taken or gone since.
+    /// Whether a frame was refused, and none was taken or has left since.
     pub(super) fn is_any(&self) -> bool {
         self.times > 0 || self.until.is_some()
     }
@@ -55,33 +55,33 @@ pub(super) fn packet_bytes(transmit: &Transmit, medium: Medium) -> u32 {
 }
 
 impl Port {
-    /// Asks the kernel again in a while, and not before, unless something leaves.
+    /// Schedules the next attempt, before which the kernel is not asked unless something leaves.
     pub(super) fn put_off(&mut self) -> io::Result<()> {
         self.refused.until = Some(Instant::now() + RETRY_AFTER);
         self.wakeup.retry_soon()
     }
 
-    /// Looks whether the MTU is another one by now, if the last look was a while ago.
+    /// Looks whether the MTU has changed, if the last look was a while ago.
     pub(super) fn look_at_mtu(&mut self) {
         if let Some(mtu) = self.mtu.look_if_due(&self.opened.socket) {
             self.follow(mtu);
         }
     }
 
-    /// The device has this MTU; what is in the ring and too long for it is taken back, if there is anything.
+    /// Adopts an MTU; takes back frames in the ring that are too long for it, and returns whether there were any.
     fn follow(&mut self, mtu: u16) -> bool {
         self.opened.capabilities = self.opened.device.capabilities_at(mtu);
         self.take_back(|bytes| bytes > u32::from(mtu))
     }
 
-    /// The kernel has refused the next frame; whether to ask again at once, as another one is the next by now.
+    /// The kernel has refused the head frame; returns whether to ask again at once, as another frame is the head by now.
     pub(super) fn is_worth_asking_again(&mut self) -> bool {
         self.mtu.look(&self.opened.socket);
         if self.follow(self.mtu.value()) {
             return true;
         }
         if self.is_any_under_way() {
-            // When those have left there is room.
+            // There is room once those have left.
             return false;
         }
         self.refused.times = self.refused.times.saturating_add(1);
@@ -92,18 +92,18 @@ impl Port {
         self.take_back(|_| std::mem::take(&mut first))
     }
 
-    /// Whether something that the kernel has taken has not left.
+    /// Whether a frame that the kernel has taken has not left yet.
     fn is_any_under_way(&self) -> bool {
         let transmit = &self.opened.transmit;
         let mut sent = self.sent.iter().enumerate().filter(|(_, sent)| sent.is_some());
         sent.any(|(slot, _)| !transmit.is_empty(slot) && !transmit.is_asked_for(slot))
     }
 
-    /// Takes those back that the kernel was asked for and that are to be dropped, by the lengths of their packets;
+    /// Takes back frames that wait for the kernel and that `drops` selects by the lengths of their packets; returns
     /// whether there were any.
     fn take_back(&mut self, mut drops: impl FnMut(u32) -> bool) -> bool {
         let kicker = Arc::clone(&self.kicker);
-        // Who is at it has others behind it, and comes back if the kernel does not take all.
+        // A thread that is making the call also sends for others, and retries if the kernel does not take all.
         let Some(kept) = kicker.keep() else { return false };
         let geometry = self.opened.transmit.geometry();
         let (mut slot, mut any) = (self.oldest, false);
@@ -113,7 +113,7 @@ impl Port {
                 && self.opened.transmit.is_asked_for(slot)
                 && drops(sent.packet_bytes)
             {
-                // Once is enough: its slot is passed over when the kernel is asked.
+                // Once is enough: the kernel skips the slot at the next call.
                 sent.packet_bytes = 0;
                 self.opened.transmit.void(slot, &kept);
                 any = true;

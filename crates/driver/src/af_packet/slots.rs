@@ -1,16 +1,16 @@
 //! The memory that is shared with the kernel: a ring of slots to receive into and one to send from
 //! (TPACKET_V2, Documentation/networking/packet_mmap.rst).
 //!
-//! One of three files of this crate with `unsafe`. What makes it sound, and must stay so:
+//! One of the files of this crate with `unsafe`. What makes it sound, and must stay so:
 //!
 //! - A slot belongs to one side at a time, and the first word of its header says to which. The kernel
 //!   writes octets of a slot only while that word says that it is the kernel's; it hands the slot over
 //!   by storing the word after all else (net/packet/af_packet.c, __packet_set_status and the barriers
 //!   around it). Here the word is only ever loaded with Acquire and stored with Release.
-//! - Octets are lent with the lifetime of `&mut` of the ring, and given back by methods that need
-//!   `&mut` of it: nobody can still look at a slot that is the kernel's again.
-//! - A child of fork has no part of the mapping, and neither looks at it nor gives it back: something of its own may be
-//!   in that place.
+//! - Octets are lent with the lifetime of the ring's `&mut`, and given back by methods that need
+//!   that `&mut`: no reference can outlive the slot's return to the kernel.
+//! - A child of fork has no part of the mapping, and neither reads nor unmaps it: something of its own may be
+//!   mapped there.
 //! - The kernel reads a slot that is being sent long after that; nobody writes to it before its word
 //!   says that it is empty again.
 #![allow(unsafe_code)]
@@ -35,17 +35,17 @@ const STATUS_COPY: u32 = 1 << 1;
 const STATUS_VLAN_VALID: u32 = 1 << 4;
 const STATUS_AVAILABLE: u32 = 0;
 const STATUS_SEND_REQUEST: u32 = 1;
-/// With a time stamp comes a bit that says whose (TP_STATUS_TS_*).
+/// Bits that say whose time stamp the header has, if any (TP_STATUS_TS_*).
 const STATUS_TIME: u32 = 0b111 << 29;
-/// The part of a VLAN tag that is the VLAN's number; zero is a mere priority.
+/// The VLAN identifier within a VLAN tag; zero means priority only.
 const VLAN_NUMBER: u16 = 0x0fff;
 
-/// The mapping of both rings, receive before transmit. Gone with the last ring.
+/// The mapping of both rings, receive before transmit. Unmapped with the last ring.
 #[derive(Debug)]
 struct Mapping {
     begin: NonNull<u8>,
     bytes: usize,
-    /// Who has made it.
+    /// The process that has made it.
     process: u32,
 }
 
@@ -68,7 +68,7 @@ impl Drop for Mapping {
 #[derive(Debug)]
 struct Slots {
     mapping: Arc<Mapping>,
-    /// Where the ring begins in it.
+    /// Offset of the ring in the mapping.
     begin_bytes: usize,
     geometry: Geometry,
 }
@@ -80,7 +80,7 @@ pub(super) fn map(
     transmit: Geometry,
 ) -> io::Result<(ReceiveSlots, TransmitSlots)> {
     let bytes = receive.bytes() + transmit.bytes();
-    // SAFETY: a new mapping at an address of the kernel's choice touches nothing that there is.
+    // SAFETY: a new mapping at an address that the kernel chooses touches no existing one.
     let begin = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -96,8 +96,8 @@ pub(super) fn map(
     }
     let begin = NonNull::new(begin.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
     let mapping = Arc::new(Mapping { begin, bytes, process: std::process::id() });
-    // All of its pages are there at once, and fork(2) would go through them, and the end of the child again: a fifth of a
-    // millisecond for 25 MiB. Where it cannot be said, it does.
+    // All pages are populated, so fork(2) would copy their entries, and the child's exit tear them down: a fifth of a
+    // millisecond for 25 MiB. If the advice fails, that is the cost.
     // SAFETY: exactly what mmap gave.
     unsafe { libc::madvise(begin.as_ptr().cast(), bytes, libc::MADV_DONTFORK) };
     let ring =
@@ -106,7 +106,7 @@ pub(super) fn map(
 }
 
 impl Slots {
-    /// The beginning of a slot.
+    /// Pointer to the beginning of a slot.
     fn slot(&self, slot: usize) -> NonNull<u8> {
         assert!(slot < self.geometry.slots(), "a slot that the ring does not have");
         // SAFETY: the geometry keeps every slot within its ring (see its test), and both rings are
@@ -116,38 +116,38 @@ impl Slots {
 
     fn status(&self, slot: usize) -> &AtomicU32 {
         // SAFETY: tp_status is the first word of a slot, which is aligned to 16 and lives as long as
-        // the mapping; nobody here refers to it but by this.
+        // the mapping; no other code here refers to it.
         unsafe { AtomicU32::from_ptr(self.slot(slot).as_ptr().cast()) }
     }
 
-    /// Whether a slot waits for the kernel to look at it.
+    /// Whether a slot waits to be sent by the kernel.
     fn is_asked_for(&self, slot: usize) -> bool {
         self.status(slot).load(Ordering::Acquire) & !STATUS_TIME == STATUS_SEND_REQUEST
     }
 
-    /// A number of the header, `at` octets from its beginning.
+    /// Pointer to a field of the header, `at` octets from its beginning.
     ///
     /// # Safety
     ///
-    /// The slot must be ours, `at` a multiple of the number's size and below the header's length.
+    /// The slot must be ours, `at` a multiple of the field's size and below the header's length.
     unsafe fn field<T: Copy>(&self, slot: usize, at: usize) -> NonNull<T> {
         // SAFETY: a slot is longer than its header, and aligned to more than any number.
         unsafe { self.slot(slot).add(at).cast() }
     }
 }
 
-/// A slot that has received a frame, as its header says.
+/// A slot that has received a frame, as its header describes it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Filled<'a> {
-    /// What stands before the frame.
+    /// The vnet header before the frame.
     pub(super) vnet: &'a [u8; vnet::BYTES],
-    /// The frame, as much of it as the slot holds.
+    /// The frame, as far as the slot holds it.
     pub(super) bytes: &'a [u8],
-    /// Whether that is all of it.
+    /// Whether that is the whole frame.
     pub(super) whole: bool,
-    /// Whether all of it is beside the ring: it is what recv(2) gives next.
+    /// Whether the whole frame is beside the ring: recv(2) returns it next.
     pub(super) beside: bool,
-    /// Whether it was for a VLAN, whose tag the kernel has taken off.
+    /// Whether it was for a VLAN, whose tag the kernel has stripped.
     pub(super) of_vlan: bool,
 }
 
@@ -160,7 +160,7 @@ impl ReceiveSlots {
         self.0.geometry
     }
 
-    /// What a slot has received; nothing if it is still the kernel's.
+    /// Returns the frame in a slot; `None` if the slot is still the kernel's.
     pub(super) fn filled(&mut self, slot: usize) -> Option<Filled<'_>> {
         let status = self.0.status(slot).load(Ordering::Acquire);
         if status & STATUS_USER == 0 {
@@ -179,7 +179,7 @@ impl ReceiveSlots {
         let beside = status & STATUS_COPY != 0;
         let at = usize::from(frame_at);
         let bytes = usize::try_from(kept_bytes).ok()?;
-        // What the kernel says is not doubted, but memory is not bet on it.
+        // The kernel is trusted, but memory safety does not depend on it.
         if at < HEADER_BYTES + vnet::BYTES || at + bytes > self.0.geometry.slot_bytes() {
             return Some(Filled {
                 vnet: &[0; vnet::BYTES],
@@ -204,18 +204,18 @@ impl ReceiveSlots {
         })
     }
 
-    /// Gives a slot back to be filled again.
+    /// Returns a slot to the kernel to be filled again.
     pub(super) fn give_back(&mut self, slot: usize) {
         self.0.status(slot).store(STATUS_KERNEL, Ordering::Release);
     }
 }
 
-/// Slots that the kernel sends from, of which only the first word is looked at.
+/// Slots that the kernel sends from, of which only the status word is read.
 #[derive(Debug)]
 pub(super) struct TransmitStatus(Slots);
 
 impl TransmitStatus {
-    /// Whether a slot waits for the kernel to look at it.
+    /// Whether a slot waits to be sent by the kernel.
     pub(super) fn is_asked_for(&self, slot: usize) -> bool {
         self.0.is_asked_for(slot)
     }
@@ -235,41 +235,40 @@ impl TransmitSlots {
         self.0.status(slot).load(Ordering::Acquire) & !STATUS_TIME == STATUS_AVAILABLE
     }
 
-    /// Whether a slot waits for the kernel to look at it.
+    /// Whether a slot waits to be sent by the kernel.
     pub(super) fn is_asked_for(&self, slot: usize) -> bool {
         self.0.is_asked_for(slot)
     }
 
-    /// What can be asked of them without having them.
+    /// Returns a view of the status words that does not own the ring.
     pub(super) fn watched(&self) -> TransmitStatus {
         let Slots { mapping, begin_bytes, geometry } = &self.0;
         let (mapping, begin_bytes, geometry) = (Arc::clone(mapping), *begin_bytes, *geometry);
         TransmitStatus(Slots { mapping, begin_bytes, geometry })
     }
 
-    /// Makes the kernel pass over a slot that it has been asked for and has refused: a frame without even a vnet
-    /// header it cannot parse, and where losses are allowed (PACKET_LOSS) it goes on to the next (tpacket_snd,
-    /// `tpacket_error`). To empty the slot would not do: the kernel waits at the head of its ring until there is a
-    /// frame in it.
+    /// Makes the kernel skip a slot that it was asked to send and has refused: it cannot parse a frame that lacks even a
+    /// vnet header, and with PACKET_LOSS it goes on to the next (tpacket_snd, `tpacket_error`). Emptying the slot would
+    /// not do: the kernel waits at the head of its ring until a frame is in it.
     pub(super) fn void(&mut self, slot: usize, _kept: &Kept<'_>) {
         if !self.is_asked_for(slot) {
             return;
         }
-        // The kernel looks at what it is asked for only in a call of send(2), which whoever has this `&mut` is not
-        // making, nor anybody else while `kept` lives, so that for now the slot is ours.
+        // The kernel reads requested slots only in a call of send(2). The owner of this `&mut` is not making one,
+        // nor is any other thread while `kept` lives, so for now the slot is ours.
         self.0.status(slot).store(STATUS_AVAILABLE, Ordering::Release);
         // SAFETY: the slot is ours; tp_len is at 4.
         unsafe { self.0.field::<u32>(slot, 4).write(0) };
         self.0.status(slot).store(STATUS_SEND_REQUEST, Ordering::Release);
     }
 
-    /// Header and room for the frame of an empty slot; nothing if it is not empty.
+    /// Returns vnet header and room for the frame of an empty slot; `None` if it is not empty.
     pub(super) fn room(&mut self, slot: usize) -> Option<(&mut [u8; vnet::BYTES], &mut [u8])> {
         if !self.is_empty(slot) {
             return None;
         }
         let bytes = self.0.geometry.slot_bytes() - HEADER_BYTES;
-        // SAFETY: from behind the slot's header to its end; the slot is ours until `send`, which
+        // SAFETY: from the end of the slot's header to the slot's end; the slot is ours until `send`, which
         // cannot be called while this is borrowed.
         let room = unsafe {
             slice::from_raw_parts_mut(self.0.slot(slot).add(HEADER_BYTES).as_ptr(), bytes)
@@ -277,7 +276,7 @@ impl TransmitSlots {
         room.split_first_chunk_mut()
     }
 
-    /// Asks for an empty slot with so many octets of a frame behind the vnet header to be sent.
+    /// Requests that an empty slot be sent, with a frame of this length after the vnet header.
     pub(super) fn send(&mut self, slot: usize, frame_bytes: u32) {
         if !self.is_empty(slot) {
             return;

@@ -1,14 +1,14 @@
-//! The memory of all frames, which the kernel reads and writes, too (the "UMEM").
+//! The memory of all frames (the UMEM), which the kernel reads and writes, too.
 //!
 //! One of the files of this crate with `unsafe`. What makes it sound, and must stay so:
 //!
 //! - A chunk belongs to one side at a time. Ours are those that a [`Piece`] or a [`Slot`] stands for; neither can
-//!   be copied. A [`Piece`] comes only from the ring of what was received, and is gone when it is given back
-//!   (`rings.rs`); a [`Slot`] comes only from [`Slots`](super::slots::Slots), and is gone when it is sent.
-//! - Octets are lent for as long as that is borrowed, so nobody can still look at a chunk that is the kernel's
-//!   again.
-//! - What the kernel, or whoever handed the area over, says of places and lengths is held against the mapping
-//!   each time, and the mapping cannot shrink: the file is sealed.
+//!   be copied. A [`Piece`] comes only from the receive ring, and is consumed when it is given back
+//!   (`rings.rs`); a [`Slot`] comes only from [`Slots`](super::slots::Slots), and is consumed when it is sent.
+//! - Octets are lent for as long as that value is borrowed, so no reference can outlive the chunk's return to the
+//!   kernel.
+//! - Offsets and lengths from the kernel, or from the process that handed the area over, are checked against the
+//!   mapping each time, and the mapping cannot shrink: the file is sealed.
 #![allow(unsafe_code)]
 
 use std::io::{self, ErrorKind};
@@ -21,12 +21,12 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::fstat;
 use nix::unistd::ftruncate;
 
-/// What came in one chunk: a frame, or a piece of one. It must be given back.
+/// The content of one received chunk: a frame, or a piece of one. It must be given back.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) at: u64,
     pub(super) bytes: u32,
-    /// Whether there is more of this frame in the next.
+    /// Whether the next chunk continues this frame.
     pub(super) continues: bool,
 }
 
@@ -34,12 +34,12 @@ pub(super) struct Piece {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Slot {
     pub(super) number: u32,
-    /// Where it begins, and its length.
+    /// Its offset and length.
     pub(super) at: u64,
     pub(super) bytes: u64,
 }
 
-/// The mapping.
+/// The mapping of the area.
 #[derive(Debug)]
 pub(super) struct Area {
     begin: NonNull<u8>,
@@ -49,17 +49,17 @@ pub(super) struct Area {
 // SAFETY: the memory is the process's, not a thread's, and may be unmapped by any thread. What is said above of
 // pieces and slots holds whichever thread has them.
 unsafe impl Send for Area {}
-// SAFETY: as above: shared, it lends only what somebody has a piece of.
+// SAFETY: as above: shared, it lends only octets of which the caller has a piece.
 unsafe impl Sync for Area {}
 
 impl Drop for Area {
     fn drop(&mut self) {
-        // SAFETY: exactly what mmap gave, and nobody is left to refer to it.
+        // SAFETY: exactly what mmap gave, and no reference is left.
         unsafe { libc::munmap(self.begin.as_ptr().cast(), self.bytes) };
     }
 }
 
-/// Memory of that length, which will keep it.
+/// Creates shared memory whose length is sealed.
 pub(super) fn create(bytes: usize) -> io::Result<OwnedFd> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     let file = memfd_create("uncork-frames", flags)?;
@@ -70,7 +70,7 @@ pub(super) fn create(bytes: usize) -> io::Result<OwnedFd> {
 }
 
 impl Area {
-    /// Maps such memory, if it is as long as it is said to be.
+    /// Maps such memory, if it is sealed and as long as described.
     pub(super) fn map(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
         let seals = SealFlag::from_bits_truncate(fcntl(file.as_fd(), FcntlArg::F_GET_SEALS)?);
         let length = usize::try_from(fstat(file.as_fd())?.st_size).unwrap_or(0);
@@ -78,7 +78,7 @@ impl Area {
             let text = "the memory of its frames is not as it is described";
             return Err(io::Error::new(ErrorKind::InvalidData, text));
         }
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that there is.
+        // SAFETY: a new mapping at an address that the kernel chooses touches no existing one.
         let begin = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -96,12 +96,12 @@ impl Area {
         Ok(Self { begin, bytes })
     }
 
-    /// Where it is in this process, for the kernel to be told.
+    /// Its address in this process, for registration with the kernel.
     pub(super) fn address(&self) -> u64 {
         self.begin.as_ptr().addr() as u64
     }
 
-    /// Where so many octets begin; nothing if they are not in here.
+    /// Returns a pointer to this many octets at an offset; `None` if they reach out of the area.
     fn place(&self, at: u64, bytes: usize) -> Option<NonNull<u8>> {
         let at = usize::try_from(at).ok()?;
         let end = at.checked_add(bytes)?;
@@ -109,26 +109,26 @@ impl Area {
         (end <= self.bytes).then(|| unsafe { self.begin.add(at) })
     }
 
-    /// What came; nothing if the kernel says that it is where no chunk is.
+    /// Returns the octets of a piece; `None` if its descriptor from the kernel is out of bounds.
     pub(super) fn piece<'a>(&'a self, piece: &'a Piece) -> Option<&'a [u8]> {
         let bytes = usize::try_from(piece.bytes).ok()?;
         let begin = self.place(piece.at, bytes)?;
-        // SAFETY: within the mapping, and ours while there is a piece.
+        // SAFETY: within the mapping, and ours while the piece exists.
         Some(unsafe { slice::from_raw_parts(begin.as_ptr(), bytes) })
     }
 
-    /// The octets of the word right before a frame that came.
+    /// Returns the word right before a received frame.
     pub(super) fn mark(&self, piece: &Piece) -> Option<[u8; 4]> {
         let begin = self.place(piece.at.checked_sub(4)?, 4)?;
-        // SAFETY: as above: the chunk is ours from its beginning, not only from where the frame is.
+        // SAFETY: as above: the chunk is ours from its beginning, not only from the beginning of the frame.
         Some(unsafe { begin.cast().read_unaligned() })
     }
 
-    /// The octets of an empty slot.
+    /// Returns the octets of an empty slot.
     pub(super) fn slot<'a>(&'a mut self, slot: &'a mut Slot) -> Option<&'a mut [u8]> {
         let bytes = usize::try_from(slot.bytes).ok()?;
         let begin = self.place(slot.at, bytes)?;
-        // SAFETY: within the mapping, and ours while there is a slot.
+        // SAFETY: within the mapping, and ours while the slot exists.
         Some(unsafe { slice::from_raw_parts_mut(begin.as_ptr(), bytes) })
     }
 }

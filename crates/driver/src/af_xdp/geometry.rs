@@ -1,39 +1,39 @@
-//! Where frames are in the area that is shared with the kernel: pure arithmetic.
+//! The layout of the area that is shared with the kernel: pure arithmetic.
 //!
-//! First the chunks that frames come into, each on its own; then the slots that frames leave from, of as many
-//! chunks side by side as the longest frame takes, so that whoever fills one sees it in one piece.
+//! First the chunks for received frames, each on its own; then the slots for frames to be sent, each of as many
+//! adjacent chunks as the longest frame takes, so that a frame is filled in as one piece.
 
 use serde::{Deserialize, Serialize};
 
-/// Octets that the kernel keeps free before a frame that came (XDP_PACKET_HEADROOM).
+/// Headroom that the kernel leaves before a received frame, in octets (XDP_PACKET_HEADROOM).
 const HEADROOM_BYTES: u32 = 256;
 /// The kernel takes chunks of 2,048 octets, or of a page, and every page is at least that long.
 const SHORT_CHUNK_BYTES: u32 = 2048;
 const LONG_CHUNK_BYTES: u32 = 4096;
-/// What stands before a frame whose checksum is left to the kernel: `struct xsk_tx_metadata`, made so long that
+/// The metadata before a frame whose checksum is left to the kernel: `struct xsk_tx_metadata`, padded so that
 /// frames begin at a multiple of 32.
 pub(super) const METADATA_BYTES: u32 = 32;
-/// Of either kind, far more than is of use.
+/// Limit for frames of either kind, far more than is of use.
 const MOST_FRAMES: u32 = 1 << 20;
 const MOST_CHUNKS: u32 = 32;
 
-/// How the area is divided.
+/// The layout of the area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Geometry {
     pub(super) chunk_bytes: u32,
-    /// Chunks that frames come into.
+    /// Chunks for received frames.
     pub(super) receive_chunks: u32,
-    /// Slots that frames leave from.
+    /// Slots for frames to be sent.
     pub(super) slots: u32,
-    /// Chunks of each.
+    /// Chunks of each slot.
     pub(super) slot_chunks: u32,
-    /// Octets before the frame in each.
+    /// Octets before the frame in each slot.
     pub(super) metadata_bytes: u32,
 }
 
 impl Geometry {
-    /// For so many frames either way (more, if that is no power of two) of at most so many octets; nothing if
-    /// those are too many.
+    /// Lays out this many frames either way (rounded up to a power of two) of at most `frame_bytes` octets;
+    /// `None` if that is too much.
     pub(super) fn new(receive: usize, transmit: usize, frame_bytes: u32) -> Option<Self> {
         let count = |frames: usize| {
             let frames = u32::try_from(frames.max(1)).ok()?.checked_next_power_of_two()?;
@@ -58,8 +58,8 @@ impl Geometry {
                 metadata_bytes: METADATA_BYTES,
             });
         }
-        // Of an area with metadata the kernel wants room for it at the beginning of every chunk
-        // (xp_aligned_validate_desc), and a frame would no longer be in one piece.
+        // In an area with metadata the kernel demands room for it at the beginning of every chunk
+        // (xp_aligned_validate_desc), and a frame would no longer be contiguous.
         let slot_chunks = frame_bytes.div_ceil(LONG_CHUNK_BYTES);
         let pieces = frame_bytes.div_ceil(LONG_CHUNK_BYTES - HEADROOM_BYTES).next_power_of_two();
         let receive_chunks = receive.checked_mul(pieces).filter(|chunks| *chunks <= MOST_FRAMES)?;
@@ -72,8 +72,8 @@ impl Geometry {
         })
     }
 
-    /// Whether this could be from [`Geometry::new`], when another process says so: nothing overflows, nothing
-    /// reaches out of the area.
+    /// Whether [`Geometry::new`] could have made this one, which another process has sent: nothing overflows,
+    /// nothing reaches out of the area.
     pub(super) fn is_sound(&self) -> bool {
         let Self { chunk_bytes, receive_chunks, slots, slot_chunks, metadata_bytes } = *self;
         let is_count = |count: u32| count.is_power_of_two() && count <= MOST_FRAMES;
@@ -84,38 +84,38 @@ impl Geometry {
             && (metadata_bytes == 0 || metadata_bytes == METADATA_BYTES && slot_chunks == 1)
     }
 
-    /// Of all chunks, in octets.
+    /// Length of all chunks, in octets.
     pub(super) fn bytes(&self) -> usize {
         let chunks = u64::from(self.receive_chunks) + u64::from(self.slots * self.slot_chunks);
         usize::try_from(chunks * u64::from(self.chunk_bytes)).unwrap_or(usize::MAX)
     }
 
-    /// Whether frames may be of several pieces (XDP_USE_SG).
+    /// Whether frames may consist of several pieces (XDP_USE_SG).
     pub(super) fn has_pieces(&self) -> bool {
         self.slot_chunks > 1
     }
 
-    /// Entries of the rings of what is sent, and of what has left.
+    /// Entries of the transmit ring and of the completion ring.
     pub(super) fn transmit_entries(&self) -> u32 {
         (self.slots * self.slot_chunks).next_power_of_two()
     }
 
-    /// Where a chunk for what comes begins.
+    /// Offset of a receive chunk.
     pub(super) fn receive_chunk(&self, chunk: u32) -> u64 {
         u64::from(chunk) * u64::from(self.chunk_bytes)
     }
 
-    /// Where a slot begins, in octets from the area's beginning.
+    /// Offset of a slot from the beginning of the area, in octets.
     pub(super) fn slot(&self, slot: u32) -> u64 {
         self.receive_chunk(self.receive_chunks) + u64::from(slot) * self.slot_bytes()
     }
 
-    /// Of its metadata and its frame.
+    /// Length of a slot with its metadata.
     pub(super) fn slot_bytes(&self) -> u64 {
         u64::from(self.slot_chunks) * u64::from(self.chunk_bytes)
     }
 
-    /// The slot that this place is in, if it is in one.
+    /// Returns the slot that contains this offset, if any.
     pub(super) fn slot_of(&self, at: u64) -> Option<u32> {
         let slot = at.checked_sub(self.slot(0))? / self.slot_bytes();
         u32::try_from(slot).ok().filter(|slot| *slot < self.slots)

@@ -1,4 +1,4 @@
-//! A socket of AF_XDP on its way from who may open it to who uses it.
+//! An AF_XDP socket that is handed over by the process that may open it to the process that uses it.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -9,35 +9,35 @@ use uncork_packet::{Capabilities, Medium};
 use super::geometry::Geometry;
 use crate::ioctl;
 
-/// A socket that is ready to receive and send, the memory of its frames, and what must be known to use them.
-/// Opening one takes CAP_NET_RAW, [`Port::adopt`](super::Port::adopt) nothing: the two halves may be two
-/// processes', with both descriptors passed over a Unix socket.
+/// A socket that is ready to receive and send, the memory of its frames, and its description. Opening one
+/// takes CAP_NET_RAW, [`Port::adopt`](super::Port::adopt) takes no privilege: the two halves may run in two
+/// processes, with both descriptors passed over a Unix socket.
 #[derive(Debug)]
 pub struct Handed {
-    /// The socket. What redirects frames to it (uncork-bpf, `Owned::enter`) wants to know it.
+    /// The socket, to be entered into the map that redirects frames to it (uncork-bpf, `Owned::enter`).
     pub socket: OwnedFd,
-    /// The memory of its frames (memfd_create(2)), which the kernel has a hold of.
+    /// The memory of its frames (memfd_create(2)), which the kernel has pinned.
     pub frames: OwnedFd,
-    /// What they are.
+    /// Description of socket and frames.
     pub description: Description,
 }
 
-/// What must be known of a socket to use it, as it was when it was opened.
+/// What a process must know of a socket to use it, as of when it was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
     pub(super) device: Device,
     pub(super) area: Geometry,
-    /// Whether the device puts frames where we see them by itself.
+    /// Whether the device itself writes frames into the area (zero copy).
     pub(super) zero_copy: bool,
     /// Whether the kernel fills in checksums (`struct xsk_tx_metadata`).
     pub(super) completes_checksums: bool,
-    /// Whether a word stands before each frame that came ([`Nature::marks`](super::Nature::marks)).
+    /// Whether a word precedes each received frame ([`Nature::marks`](super::Nature::marks)).
     pub(super) marks: bool,
-    /// Whether asking for frames runs the device's part of receiving them.
+    /// Whether calls for frames run the device's receive processing (busy polling).
     pub(super) polls_busily: bool,
 }
 
-/// A device as it is when it is opened.
+/// A device as of when it was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Device {
     pub(super) name: String,
@@ -48,7 +48,7 @@ pub(super) struct Device {
 }
 
 impl Description {
-    /// What the port can do where the device has this MTU by now.
+    /// Returns the port's capabilities at this MTU of the device.
     pub(super) fn capabilities_at(&self, mtu: u16) -> Capabilities {
         Capabilities {
             completes_checksums: self.completes_checksums,
@@ -56,7 +56,7 @@ impl Description {
         }
     }
 
-    /// Whoever has described it is not asked to be right for our memory's sake.
+    /// Checks the layout: our memory safety must not depend on the process that has described it.
     pub(super) fn check(&self) -> io::Result<()> {
         let checksums = !self.completes_checksums || self.area.metadata_bytes > 0;
         if self.area.is_sound() && checksums {

@@ -1,25 +1,25 @@
-//! A queue of a network device, by a socket of AF_XDP (Documentation/networking/af_xdp.rst).
+//! A queue of a network device, by an AF_XDP socket (Documentation/networking/af_xdp.rst).
 //!
 //! Frames come into chunks of an area of memory that is shared with the kernel, and leave from others; four
-//! rings say which are whose. What comes is chosen by an XDP program (uncork-bpf, `owned`), before the kernel
-//! has made anything of it, and the kernel does not see it: nothing has to be taken away from it.
+//! rings say which side owns which. An XDP program (uncork-bpf, `owned`) selects the frames before the kernel's
+//! stack has processed them, and the kernel does not see them: no copy has to be dropped there.
 //!
 //! **No trains.** Each frame is one segment, both ways. Where a packet socket carries 64 KiB at once, as on
 //! virtual devices, that is what bulk pays for; where frames are single anyway, as on most NICs, less is done
 //! for each.
 //!
-//! **Checksums.** Where the kernel copies frames it also fills in their checksums if asked
-//! (`struct xsk_tx_metadata`), so that they are left to the device, or to nobody on a virtual link. Frames that
-//! come are verified by the stack; but veth brings those of the host's own programs, whose checksums were never
-//! filled in. The program that redirects them reads what the kernel knows of each, and leaves a word before it
-//! that is believed here. A driver that has such frames and does not say so is refused.
+//! **Checksums.** Where the kernel copies frames it also fills in their checksums if asked (`struct
+//! xsk_tx_metadata`), so that they are left to the device, or to nobody on a virtual link. Received frames are
+//! verified by the stack; but veth delivers those of the host's own programs, whose checksums were never filled
+//! in. The program that redirects them reads what the kernel knows of each, and writes a word before it that is
+//! trusted here. A driver that has such frames and does not report them is refused.
 //!
-//! **When a frame has left.** Its chunks come back by a ring: copied, when the kernel destroys its buffer, as
-//! with a packet socket; not copied, when the device has sent it, of which nobody tells, so that whoever waits
-//! for it is woken to look.
+//! **When a frame has left.** Its chunks come back by the completion ring: in copy mode when the kernel destroys
+//! its buffer, as with a packet socket; in zero-copy mode when the device has sent it, which raises no event, so
+//! that a thread that waits for it is woken by a timer to look.
 //!
-//! **Who opens it need not use it.** [`Handed::open`] takes the privilege, [`Port::adopt`] maps the rings and the
-//! area and takes none; [`Port::open`] is both.
+//! **The process that opens it need not use it.** [`Handed::open`] takes the privilege, [`Port::adopt`] maps the
+//! rings and the area and takes none; [`Port::open`] does both.
 
 mod area;
 mod geometry;

@@ -1,4 +1,4 @@
-//! Opening a socket of AF_XDP on a queue of a device: the half of [`Port::open`](super::Port::open) that needs
+//! Opens an AF_XDP socket on a queue of a device: the half of [`Port::open`](super::Port::open) that needs
 //! the privilege.
 
 use std::io;
@@ -19,63 +19,63 @@ use crate::{OpenError, ioctl, wakeup};
 const LINK_BYTES: u32 = 18;
 /// Longest IP packet, in octets.
 const LONGEST_PACKET: u32 = 65_535;
-/// What the kernel counts of a frame beside its octets, roughly: the buffer's own structures.
+/// Overhead that the kernel charges for a frame beside its octets, roughly: the buffer's own structures.
 const BUFFER_BYTES: usize = 1024;
 
-/// The driver that tells the program which redirects frames what it knows of their checksums.
+/// The driver that reports what it knows of checksums to the program that redirects frames.
 const TELLS: &str = "veth";
 /// Drivers whose frames come from programs and guests of this host with checksums that were left to a device,
-/// and that run an XDP program before they say so (drivers/net/tun.c, tun_build_skb; xen-netfront.c,
+/// and that run an XDP program without reporting so (drivers/net/tun.c, tun_build_skb; xen-netfront.c,
 /// xennet_poll).
 const CONCEAL: [&str; 2] = ["tun", "vif"];
 
-/// Who moves a frame between the device and where we see it.
+/// How a frame gets between the device and the area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Copying {
-    /// The device if its driver can, or else the kernel.
+    /// Zero copy if the device's driver can, otherwise copied by the kernel.
     #[default]
     Any,
-    /// The kernel, which every device can.
+    /// Copied by the kernel, which works on every device.
     Copy,
-    /// The device.
+    /// Zero copy by the device.
     ZeroCopy,
 }
 
-/// Receiving is done by whoever asks for frames (SO_PREFER_BUSY_POLL, Linux 5.11), not by interrupts. The
-/// device must be told to wait with those (napi_defer_hard_irqs and gro_flush_timeout in its sysfs).
+/// Busy polling: receive processing runs in calls for frames (SO_PREFER_BUSY_POLL, Linux 5.11), not in
+/// interrupts. The device must be told to defer those (napi_defer_hard_irqs and gro_flush_timeout in its sysfs).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BusyPoll {
-    /// For how long one call looks, at most.
+    /// Longest time that one call polls.
     pub time: Duration,
-    /// How many frames it takes, at most.
+    /// Most frames that one call takes.
     pub frames: u16,
 }
 
-/// Which queue of which device, and how it is to be used.
+/// The device and queue, and how to use them.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Name of the device.
     pub device: String,
     /// Number of the queue, from 0. Each needs a port of its own ([`Nature::queues`]).
     pub queue: u32,
-    /// Frames that may have come and not been looked at, at least so many.
+    /// Capacity for received frames that have not been looked at, a minimum.
     pub receive_frames: usize,
-    /// Frames that may be under way.
+    /// Capacity for frames in flight.
     pub transmit_frames: usize,
-    /// Who copies.
+    /// How frames are copied.
     pub copying: Copying,
-    /// Whether asking for frames does the work of receiving them.
+    /// Whether calls for frames also do the work of receiving them.
     pub busy_poll: Option<BusyPoll>,
 }
 
 impl Settings {
-    /// For one engine on the first queue of this device.
+    /// Returns the settings for one engine on the first queue of this device.
     #[must_use]
     pub fn new(device: &str) -> Self {
         Self {
             device: device.to_owned(),
             queue: 0,
-            // What one turn may be late for: 25 ms of full frames at a gigabit.
+            // Bounds how late a turn may be: 25 ms of full frames at a gigabit.
             receive_frames: 2048,
             transmit_frames: 1024,
             copying: Copying::Any,
@@ -84,14 +84,14 @@ impl Settings {
     }
 }
 
-/// What of a device decides how frames are to be redirected to its sockets.
+/// The properties of a device that decide how frames are redirected to its sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nature {
-    /// Number of the device.
+    /// Index of the device.
     pub index: i32,
-    /// Queues that receive. One that has no socket receives nothing for us.
+    /// Number of receive queues. A queue without a socket receives nothing for us.
     pub queues: u32,
-    /// Whether a word has to stand right before each frame that says whether its checksum is known to be good,
+    /// Whether a word has to precede each frame that says whether its checksum is known to be good,
     /// because frames come whose checksum is not filled in (uncork-bpf, `Redirect::marks`).
     pub marks: bool,
 }
@@ -101,14 +101,14 @@ impl Nature {
     ///
     /// # Errors
     ///
-    /// [`OpenError`] says why AF_XDP is nothing for it.
+    /// [`OpenError`] says why AF_XDP cannot be used on it.
     pub fn of(device: &str) -> Result<Self, OpenError> {
-        // A socket of AF_XDP answers no such questions.
+        // An AF_XDP socket does not answer these ioctls.
         let line = socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)
             .map_err(|error| OpenError::system("open a socket")(error.into()))?;
         let index =
             ioctl::index(&line, device).map_err(|_| OpenError::NoDevice(device.to_owned()))?;
-        // Of one that does not tell: it has one.
+        // A device that does not report its queues has one.
         let queues = ioctl::queues(&line, device).unwrap_or(1).max(1);
         let driver = ioctl::driver(&line, device).unwrap_or_default();
         if CONCEAL.contains(&driver.as_str()) {
@@ -119,8 +119,8 @@ impl Nature {
 }
 
 impl Handed {
-    /// Opens a queue of a device, in the network namespace of this thread, and leaves it for whoever is given
-    /// this. Nothing comes before frames are redirected to it (uncork-bpf, `Owned::enter` and
+    /// Opens a queue of a device, in the network namespace of this thread, for the process that is given
+    /// this. Nothing is received before frames are redirected to it (uncork-bpf, `Owned::enter` and
     /// `Owned::redirect`).
     ///
     /// # Errors
@@ -139,7 +139,7 @@ impl Handed {
                 .map_err(OpenError::system("make the socket poll busily (SO_PREFER_BUSY_POLL)"))?;
         }
         bind(fd, settings, device.index, &area)?;
-        // What an older kernel does not know takes more calls.
+        // On a kernel that does not know the option, sending takes more calls.
         let _ = options::send_at_once(fd, area.transmit_entries());
         let zero_copy = options::is_zero_copy(fd)
             .map_err(OpenError::system("ask whether frames are copied"))?;
@@ -147,7 +147,7 @@ impl Handed {
             device,
             area,
             zero_copy,
-            // Whether a driver that copies nothing does, it does not say here.
+            // A zero-copy driver does not say here whether it fills in checksums.
             completes_checksums: area.metadata_bytes > 0 && !zero_copy,
             marks: nature.marks,
             polls_busily: settings.busy_poll.is_some(),
@@ -192,7 +192,7 @@ fn open_socket() -> Result<OwnedFd, OpenError> {
     })
 }
 
-/// Makes the memory of the frames, which the kernel takes a hold of.
+/// Creates the memory of the frames and registers it with the kernel.
 fn make_area(
     fd: BorrowedFd<'_>,
     settings: &Settings,
@@ -209,12 +209,12 @@ fn make_area(
         _ => OpenError::System { doing: "make the memory of the frames (XDP_UMEM_REG)", error },
     };
     let frames = area::create(bytes).map_err(refused)?;
-    // Only for the kernel to find its pages by.
+    // Mapped only so that the kernel finds its pages.
     let area = Area::map(frames.as_fd(), bytes).map_err(refused)?;
     let registered = register(fd, &area, &geometry);
     match registered {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            // The kernel knows no metadata: that came with Linux 6.8, and in this form with 6.11.
+            // The kernel does not know metadata: it came with Linux 6.8, and in this form with 6.11.
             geometry.metadata_bytes = 0;
             register(fd, &area, &geometry).map_err(refused)?;
         }
@@ -244,7 +244,7 @@ fn make_rings(fd: BorrowedFd<'_>, area: &Geometry) -> Result<(), OpenError> {
         options::make_ring(fd, Ring::Receive, area.receive_chunks)?;
         options::make_ring(fd, Ring::Transmit, area.transmit_entries())?;
         options::make_ring(fd, Ring::Completion, area.transmit_entries())?;
-        // Before it is bound: drivers want some of it at once.
+        // Before binding: drivers take some chunks at once.
         Fill::fill(fd, area)
     };
     made().map_err(OpenError::system("make the rings of the socket"))?;

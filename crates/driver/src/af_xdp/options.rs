@@ -1,7 +1,7 @@
 //! Options of AF_XDP sockets (linux/if_xdp.h, Documentation/networking/af_xdp.rst).
 //!
 //! One of the files of this crate with `unsafe`: no library that is used here has these options, nor a way
-//! to make up the address that such a socket is bound to.
+//! to construct the address that such a socket is bound to.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -9,7 +9,7 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Of Linux 6.18: how many frames one call sends at most; 32 before.
+/// Most frames that one call sends; settable since Linux 6.18, 32 before.
 const XDP_MAX_TX_SKB_BUDGET: c_int = 9;
 // asm-generic/socket.h.
 const SO_BUSY_POLL: c_int = 46;
@@ -19,13 +19,13 @@ const SO_BUSY_POLL_BUDGET: c_int = 70;
 /// One of the four rings of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ring {
-    /// Frames that have come.
+    /// Received frames.
     Receive,
     /// Frames to be sent.
     Transmit,
-    /// Memory for frames to come.
+    /// Chunks for frames to be received.
     Fill,
-    /// Memory of frames that have left.
+    /// Chunks of frames that have left.
     Completion,
 }
 
@@ -44,17 +44,17 @@ impl Ring {
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(super) struct Area {
-    /// Where it is in this process.
+    /// Its address in this process.
     pub(super) at: u64,
     pub(super) bytes: u64,
     pub(super) chunk_bytes: u32,
     pub(super) headroom_bytes: u32,
     pub(super) flags: u32,
-    /// What stands before a frame that is sent.
+    /// Length of the metadata before a frame that is sent.
     pub(super) metadata_bytes: u32,
 }
 
-/// `struct xdp_ring_offset`: where things are in a ring, in octets from its beginning.
+/// `struct xdp_ring_offset`: offsets of a ring's parts from its beginning, in octets.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub(super) struct Places {
@@ -112,7 +112,7 @@ fn set<T: Plain>(fd: BorrowedFd<'_>, level: c_int, option: c_int, value: &T) -> 
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// What the kernel does not fill in, as it has become longer since, stays as it was.
+/// Reads an option. Fields that the kernel does not fill in keep their values from `value`.
 fn get<T: Plain>(fd: BorrowedFd<'_>, option: c_int, mut value: T) -> io::Result<T> {
     let mut bytes = size_of::<T>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `bytes` octets to `value`, which is that long.
@@ -128,7 +128,7 @@ fn get<T: Plain>(fd: BorrowedFd<'_>, option: c_int, mut value: T) -> io::Result<
     if done < 0 {
         return Err(io::Error::last_os_error());
     }
-    // An older kernel says where less is, in another form.
+    // An older kernel returns a shorter structure of another form.
     if usize::try_from(bytes).is_ok_and(|bytes| bytes < size_of::<T>()) {
         return Err(io::Error::from_raw_os_error(libc::ENOPROTOOPT));
     }
@@ -139,7 +139,7 @@ pub(super) fn register(fd: BorrowedFd<'_>, area: &Area) -> io::Result<()> {
     set(fd, libc::SOL_XDP, libc::XDP_UMEM_REG, area)
 }
 
-/// Makes a ring of so many entries, a power of two.
+/// Makes a ring of this many entries, which must be a power of two.
 pub(super) fn make_ring(fd: BorrowedFd<'_>, ring: Ring, entries: u32) -> io::Result<()> {
     set(fd, libc::SOL_XDP, ring.option(), &entries)
 }
@@ -156,20 +156,20 @@ pub(super) fn counts(fd: BorrowedFd<'_>) -> io::Result<Counts> {
     get(fd, libc::XDP_STATISTICS, Counts::default())
 }
 
-/// Lets one call send so many frames where the kernel copies them.
+/// Raises the number of frames that one call sends where the kernel copies them.
 pub(super) fn send_at_once(fd: BorrowedFd<'_>, frames: u32) -> io::Result<()> {
     set(fd, libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &frames)
 }
 
-/// Has whoever asks for frames run the device's part of receiving them, rather than its interrupts: at most
-/// for so many microseconds and so many frames.
+/// Has calls for frames run the device's receive processing, instead of its interrupts: for at most
+/// this many microseconds and this many frames.
 pub(super) fn poll_busily(fd: BorrowedFd<'_>, micros: u32, frames: u32) -> io::Result<()> {
     set(fd, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, &1)?;
     set(fd, libc::SOL_SOCKET, SO_BUSY_POLL, &micros)?;
     set(fd, libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, &frames)
 }
 
-/// Binds the socket to a queue of a device: from now on it receives what is redirected to it.
+/// Binds the socket to a queue of a device, after which it receives what is redirected to it.
 pub(super) fn bind(fd: BorrowedFd<'_>, index: i32, queue: u32, flags: u16) -> io::Result<()> {
     let address = libc::sockaddr_xdp {
         sxdp_family: libc::AF_XDP as u16,
@@ -184,7 +184,7 @@ pub(super) fn bind(fd: BorrowedFd<'_>, index: i32, queue: u32, flags: u16) -> io
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Opens a socket of AF_XDP, which nix has no name for.
+/// Opens an AF_XDP socket, for which nix has no name.
 pub(super) fn socket() -> io::Result<std::os::fd::OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: three numbers.
@@ -192,6 +192,6 @@ pub(super) fn socket() -> io::Result<std::os::fd::OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a descriptor that was just made for us, and that nobody else knows.
+    // SAFETY: the descriptor was just created for us, and nobody else knows it.
     Ok(unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) })
 }

@@ -1,4 +1,4 @@
-//! The port itself: chunks round and round.
+//! The port itself: its chunks are used in turn.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -19,29 +19,29 @@ use crate::mtu::Mtu;
 use crate::wakeup::Wakeup;
 use crate::{Driver, Offer, OpenError};
 
-/// Longest frame: IP's longest packet, and what stands before it.
+/// Longest frame: the longest IP packet, and the link-layer header before it.
 const LONGEST_FRAME: usize = 65_535 + 18;
 /// Asks the kernel to fill in the checksum (XDP_TXMD_FLAGS_CHECKSUM).
 const FILL_IN_CHECKSUM: u64 = libc::XDP_TXMD_FLAGS_CHECKSUM as u64;
-/// The word before a frame whose checksum is known to be good, or never was filled in (`GOOD` of
+/// The word before a frame whose checksum is known to be good, or was never filled in (`GOOD` of
 /// uncork-bpf's `owned/redirect.h`).
 const GOOD: u32 = 1;
 
-/// Idle turns after which the kernel is asked what has become of the device, which wakes nobody.
+/// Idle turns after which the kernel is asked for the state of the device, which raises no event.
 const LOOK_AFTER_TURNS: u64 = 4;
 /// Octets of an Ethernet header.
 const ETHERNET_BYTES: usize = 14;
 
-/// What was received, as the kernel counts it.
+/// Counters of what was received, from the kernel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Frames that came.
     pub received: u64,
-    /// Frames for which there was no memory, or no entry of the ring, or that were longer than they may be.
+    /// Frames for which there was no chunk or no ring entry, or that were too long.
     pub lost: u64,
 }
 
-/// A queue of a device by its socket.
+/// A queue of a device, by an AF_XDP socket.
 #[derive(Debug)]
 pub struct Port {
     socket: OwnedFd,
@@ -51,25 +51,25 @@ pub struct Port {
     slots: Slots,
     wakeup: Wakeup,
     mtu: Mtu,
-    /// By which the device is asked about: a socket of AF_XDP answers nothing of the kind (sock_no_ioctl).
+    /// The socket for questions about the device: an AF_XDP socket answers no ioctl (sock_no_ioctl).
     line: OwnedFd,
-    /// A frame of several pieces, as far as it has come, and what its first piece says of its checksum.
+    /// The pieces of a frame so far, and the trust in its checksum from its first piece.
     long: Vec<u8>,
     gathering: Option<Trust>,
-    /// Turns in which nothing has happened.
+    /// Turns in a row in which nothing has happened.
     idle_turns: u64,
-    /// Frames were put into the ring and the kernel has not been told.
+    /// Whether frames were put into the ring and the kernel has not been told.
     unsent: bool,
-    /// What has left and was not told yet.
+    /// Completions that were not reported yet.
     completed: Vec<Completion>,
     received: u64,
     gone: bool,
-    /// It was down when last looked at, and no frame has come since.
+    /// Whether the device was down at the last look, and no frame has come since.
     down: bool,
 }
 
 impl Port {
-    /// Opens a queue of a device, in the network namespace of this thread. Nothing comes before frames are
+    /// Opens a queue of a device, in the network namespace of this thread. Nothing is received before frames are
     /// redirected to it ([`Handed::open`]).
     ///
     /// # Errors
@@ -79,11 +79,11 @@ impl Port {
         Self::adopt(Handed::open(settings)?)
     }
 
-    /// Uses a socket that this or another process has opened. That needs no privilege.
+    /// Uses a socket that this or another process has opened, which needs no privilege.
     ///
     /// # Errors
     ///
-    /// [`OpenError::System`], without the memory or descriptors, or if its frames are not as described.
+    /// [`OpenError::System`] if memory or descriptors run out, or if its frames are not as described.
     pub fn adopt(handed: Handed) -> Result<Self, OpenError> {
         let Handed { socket, frames, description } = handed;
         let socket = high(socket);
@@ -102,7 +102,7 @@ impl Port {
                 .map_err(|error| {
                     OpenError::system("open a socket to ask about devices")(error.into())
                 })?;
-        // Memory was made for frames of this length.
+        // The memory was laid out for frames of this length.
         let mtu = description.device.mtu;
         let mtu = Mtu::new(description.device.index, mtu, mtu);
         Ok(Self {
@@ -131,7 +131,7 @@ impl Port {
         self.description.device.mac
     }
 
-    /// Number of the device.
+    /// Index of the device.
     #[must_use]
     pub fn index(&self) -> i32 {
         self.description.device.index
@@ -143,37 +143,37 @@ impl Port {
         self.description.device.queue
     }
 
-    /// The socket, for the map by which frames are redirected to it.
+    /// Returns the socket, for the map that redirects frames to it.
     #[must_use]
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Whether the device puts frames where we see them by itself.
+    /// Whether the device itself writes frames into the area.
     #[must_use]
     pub fn is_zero_copy(&self) -> bool {
         self.description.zero_copy
     }
 
-    /// Frames that have not been told to have left.
+    /// Number of frames whose completion has not been reported.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.slots.in_flight()
     }
 
-    /// What was received so far.
+    /// Returns the counters since the port was opened.
     ///
     /// # Errors
     ///
-    /// If the kernel does not tell.
+    /// If the kernel does not return its counters.
     pub fn statistics(&self) -> io::Result<Statistics> {
         let counts = options::counts(self.socket.as_fd())?;
-        // Whether memory was missing is counted among those that were dropped.
+        // Frames for which memory was missing are counted in `dropped`.
         let lost = counts.dropped + counts.ring_full + counts.invalid_to_receive;
         Ok(Statistics { received: self.received, lost })
     }
 
-    /// What is known of the checksum of a frame that begins with this piece.
+    /// Returns what is known of the checksum of a frame that begins with this piece.
     fn trust(&self, piece: &Piece) -> Trust {
         let mark = if self.description.marks { self.area.mark(piece) } else { None };
         match mark.map(u32::from_ne_bytes) {
@@ -182,10 +182,10 @@ impl Port {
         }
     }
 
-    /// Hands a frame on when the last of its pieces has come; whether it has.
+    /// Adds a piece to a frame, and passes the frame on after its last piece; returns whether it did.
     fn gather(&mut self, piece: &Piece, each: &mut dyn FnMut(Received<'_>)) -> bool {
         let trust = self.gathering.unwrap_or_else(|| self.trust(piece));
-        // One that is too long is cut off here and refused by the stack: its headers say so.
+        // A frame that is too long is truncated here and refused by the stack: its headers show it.
         let room = LONGEST_FRAME - self.long.len();
         let bytes = self.area.piece(piece).unwrap_or_default();
         self.long.extend_from_slice(&bytes[..bytes.len().min(room)]);
@@ -198,7 +198,7 @@ impl Port {
         true
     }
 
-    /// Hands on what is in the ring.
+    /// Passes on the frames in the receive ring.
     fn take(&mut self, budget: usize, each: &mut dyn FnMut(Received<'_>)) -> usize {
         let (mut received, mut any) = (0, false);
         while received < budget {
@@ -219,7 +219,7 @@ impl Port {
         received
     }
 
-    /// Has the device's part of receiving run, where that is up to us: it waits for memory, or polls busily.
+    /// Has the device's receive processing run where that is up to us: it waits for memory, or polls busily.
     fn call_for_frames(&mut self) -> io::Result<()> {
         match recv(self.socket.as_raw_fd(), &mut [], MsgFlags::MSG_DONTWAIT) {
             Ok(_) | Err(nix::Error::EAGAIN | nix::Error::EINTR | nix::Error::ENOBUFS) => {
@@ -230,7 +230,7 @@ impl Port {
         }
     }
 
-    /// Looks for what has left; whether that was anything.
+    /// Collects completions; returns whether there were any.
     fn collect(&mut self) -> bool {
         let mut any = false;
         while let Some(at) = self.rings.completion.take() {
@@ -243,7 +243,7 @@ impl Port {
         any
     }
 
-    /// What an error of a call says of the device. Down is like a pulled cable: it may be plugged in again.
+    /// Interprets an error of a call about the device. Down is like a pulled cable: it may come back.
     fn look_at_device(&mut self, error: nix::Error) -> io::Result<()> {
         match error {
             nix::Error::ENETDOWN => {
@@ -258,7 +258,7 @@ impl Port {
         }
     }
 
-    /// Whether something is to be done that no frame wakes for.
+    /// Whether work is pending for which no frame wakes.
     pub(super) fn needs_looking_after(&self) -> bool {
         self.unsent || self.down
     }
@@ -272,7 +272,7 @@ impl Port {
     }
 }
 
-/// What the kernel is to do about the checksum of a frame: `struct xsk_tx_metadata`, to be written before it.
+/// Returns the checksum request for the kernel: `struct xsk_tx_metadata`, to be written before the frame.
 fn metadata(checksum: Checksum) -> Option<[u8; 16]> {
     let Checksum::Partial { start, offset } = checksum else { return None };
     let mut metadata = [0; 16];
@@ -299,7 +299,7 @@ impl Driver for Port {
         self.down = false;
         self.idle_turns = 0;
         self.received += received as u64;
-        // Only a driver that copies nothing ever waits for memory.
+        // Only a zero-copy driver ever waits for memory.
         if self.description.zero_copy && self.rings.fill.needs_call() {
             self.call_for_frames()?;
         }
@@ -307,7 +307,7 @@ impl Driver for Port {
     }
 
     fn has_frames(&mut self) -> bool {
-        // Who polls busily has to ask.
+        // A busy-polling port has to ask the kernel.
         self.description.polls_busily || self.rings.receive.has_any()
     }
 
@@ -326,8 +326,8 @@ impl Driver for Port {
             self.completed.drain(..).for_each(each);
             return Ok(());
         }
-        // As with a packet socket: events are fetched before somebody sleeps, but not each time that somebody
-        // looks, nor often where nobody sleeps on them. What has become of the device only a call tells.
+        // As with a packet socket: events are drained before a thread sleeps, but not at every look, and seldom
+        // where no thread sleeps on them. The state of the device is learned only by a call.
         self.idle_turns += 1;
         let is_early = self.idle_turns == LOOK_AFTER_TURNS;
         if is_early || self.wakeup.is_worth_asking(self.idle_turns) || self.down {
@@ -382,7 +382,7 @@ impl Driver for Port {
         }
         self.rings.transmit.submit();
         self.idle_turns = 0;
-        // What the device refuses the kernel drops, and tells as if it had left: there is nothing to be taken back.
+        // The kernel drops what the device refuses, and reports it as sent: there is nothing to take back.
         self.mtu.look_if_due(&self.line);
         let mut waiting = self.rings.transmit.waiting();
         while self.rings.transmit.needs_call() {
@@ -393,7 +393,7 @@ impl Driver for Port {
                     self.down = false;
                     break;
                 }
-                // The kernel sends so many at once; or a device has thrown one away.
+                // The kernel sends a limited number at once; or a device has dropped one.
                 Err(nix::Error::EAGAIN | nix::Error::EBUSY) if left < waiting => waiting = left,
                 // No memory, or the device takes no more for now.
                 Err(
@@ -406,20 +406,20 @@ impl Driver for Port {
                 Err(error) => return self.look_at_device(error),
             }
         }
-        // What a driver that copies nothing has not taken yet it knows of.
+        // A zero-copy driver knows of the frames that it has not taken yet.
         self.unsent = !self.description.zero_copy && self.rings.transmit.waiting() > 0;
         if self.unsent { self.wakeup.retry_soon() } else { Ok(()) }
     }
 
     fn wakes(&self) -> Option<BorrowedFd<'_>> {
         if self.description.zero_copy && self.slots.in_flight() > 0 {
-            // Without the timer it would be woken by frames alone, which may be late but does come.
+            // Without the timer only frames would wake, which may be late but do come.
             let _ = self.wakeup.look_soon();
         }
         Some(self.wakeup.fd())
     }
 
-    /// The socket itself, as with a packet socket: the kernel wakes nobody for a completion who polls for frames.
+    /// Returns the socket itself, as with a packet socket: the kernel does not wake a poller for frames on completions.
     fn wakes_for_frames(&self) -> Option<BorrowedFd<'_>> {
         if self.needs_looking_after() {
             self.wakes()

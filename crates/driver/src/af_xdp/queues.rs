@@ -10,14 +10,14 @@ use uncork_packet::{Capabilities, Completion, Received, Transmit};
 use super::port::Port;
 use crate::{Driver, Kick, Offer, OpenError};
 
-/// All queues of a device, taken in turn. What is sent leaves by the first: the order of what it is given stays.
+/// All queues of a device, polled in turn. Everything is sent by the first, which preserves its order.
 #[derive(Debug)]
 pub struct Queues {
-    /// At least one.
+    /// The ports, at least one.
     ports: Vec<Port>,
-    /// Whose turn it is.
+    /// The port whose turn it is.
     next: usize,
-    /// Over what wakes for frames and completions of each, and for frames only.
+    /// Epoll sets over frames and completions of each port, and over frames only.
     any: Epoll,
     frames: Epoll,
 }
@@ -27,7 +27,7 @@ impl Queues {
     ///
     /// # Errors
     ///
-    /// If there is none, or there are no descriptors left.
+    /// If `ports` is empty, or there are no descriptors left.
     pub fn new(ports: Vec<Port>) -> Result<Self, OpenError> {
         if ports.is_empty() {
             return Err(OpenError::Settings("a device has at least one queue to be used"));
@@ -103,7 +103,7 @@ impl Driver for Queues {
     }
 
     fn wakes(&self) -> Option<BorrowedFd<'_>> {
-        // Each makes ready what it wakes by.
+        // Each port arms what it wakes by.
         for port in &self.ports {
             port.wakes();
         }

@@ -1,13 +1,13 @@
-//! The four rings that are shared with the kernel: what came and what is to be sent, and the memory for the one
-//! and from the other.
+//! The four rings that are shared with the kernel: received frames, frames to be sent, chunks to receive into,
+//! and chunks that were sent.
 //!
 //! One of the files of this crate with `unsafe`. What makes it sound, and must stay so:
 //!
-//! - Each ring has one who fills it and one who empties it, and a word for each that says how far he is; both
-//!   only grow. An entry is written before the first word is stored with Release, and read after it was loaded
-//!   with Acquire; the same the other way round for the second (net/xdp/xsk_queue.h, the table at its head).
-//! - Here the words are only ever touched as atomics, and entries only by whose turn it is by them.
-//! - All places are held against the mapping once, when it is made; an index is cut to the ring's length.
+//! - Each ring has one producer and one consumer, and a word for each that holds its position; both
+//!   only grow. An entry is written before the producer's word is stored with Release, and read after that was loaded
+//!   with Acquire; likewise in reverse for the consumer's (net/xdp/xsk_queue.h, the table at its head).
+//! - Here the words are only ever accessed as atomics, and entries only by the side that owns them by these words.
+//! - All offsets are checked against the mapping once, when it is made; an index is masked to the ring's length.
 #![allow(unsafe_code)]
 
 use std::io::{self, ErrorKind};
@@ -30,7 +30,7 @@ struct Descriptor {
     options: u32,
 }
 
-/// What an entry of a ring is: plain data of the kernel's layout, of which any bits are a value.
+/// An entry of a ring: plain data of the kernel's layout, valid for any bits.
 trait Entry: Copy {}
 impl Entry for u64 {}
 impl Entry for Descriptor {}
@@ -41,7 +41,7 @@ struct Ring<T> {
     begin: NonNull<u8>,
     bytes: usize,
     places: Places,
-    /// Entries less one: there are a power of two.
+    /// Number of entries, a power of two, less one.
     mask: u32,
     entry: PhantomData<T>,
 }
@@ -54,7 +54,7 @@ unsafe impl<T: Entry> Sync for Ring<T> {}
 
 impl<T> Drop for Ring<T> {
     fn drop(&mut self) {
-        // SAFETY: exactly what mmap gave, and nobody is left to refer to it.
+        // SAFETY: exactly what mmap gave, and no reference is left.
         unsafe { libc::munmap(self.begin.as_ptr().cast(), self.bytes) };
     }
 }
@@ -74,7 +74,7 @@ impl<T: Entry> Ring<T> {
             && places.entries.is_multiple_of(size_of::<T>() as u64)
             && words.iter().all(|word| word.is_multiple_of(4) && word + 4 <= places.entries);
         let bytes = usize::try_from(end).ok().filter(|_| is_sound).ok_or_else(unsound)?;
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that there is.
+        // SAFETY: a new mapping at an address that the kernel chooses touches no existing one.
         let begin = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -92,10 +92,10 @@ impl<T: Entry> Ring<T> {
         Ok(Self { begin, bytes, places, mask: entries - 1, entry: PhantomData })
     }
 
-    /// A word of the ring's head.
+    /// Returns a word of the ring's head.
     fn word(&self, at: u64) -> &AtomicU32 {
-        // SAFETY: within the mapping and aligned, as `map` has seen; the word lives as long as that, and nobody
-        // here refers to it but by this.
+        // SAFETY: within the mapping and aligned, as `map` has checked; the word lives as long as that, and no
+        // other code here refers to it.
         unsafe { AtomicU32::from_ptr(self.begin.add(at as usize).as_ptr().cast()) }
     }
 
@@ -107,19 +107,19 @@ impl<T: Entry> Ring<T> {
         self.word(self.places.consumer)
     }
 
-    /// The entry of this index, cut to the ring's length.
+    /// Pointer to the entry of this index, masked to the ring's length.
     fn entry(&self, index: u32) -> NonNull<T> {
         let at = (index & self.mask) as usize;
-        // SAFETY: within the mapping and aligned, as `map` has seen.
+        // SAFETY: within the mapping and aligned, as `map` has checked.
         unsafe { self.begin.add(self.places.entries as usize).cast::<T>().add(at) }
     }
 }
 
-/// A ring that the kernel fills.
+/// A ring that the kernel produces into.
 #[derive(Debug)]
 struct Filled<T> {
     ring: Ring<T>,
-    /// How far we are, and how far the kernel was when last looked at.
+    /// Our position, and the kernel's when last loaded.
     next: u32,
     seen: u32,
 }
@@ -154,17 +154,17 @@ impl<T: Entry> Filled<T> {
         Some(entry)
     }
 
-    /// The kernel may use the entries again that were taken.
+    /// Gives the consumed entries back to the kernel.
     fn release(&mut self) {
         self.ring.consumer().store(self.next, Ordering::Release);
     }
 }
 
-/// A ring that the kernel empties.
+/// A ring that the kernel consumes.
 #[derive(Debug)]
 struct Emptied<T> {
     ring: Ring<T>,
-    /// How far we are, and how far the kernel was when last looked at.
+    /// Our position, and the kernel's when last loaded.
     next: u32,
     seen: u32,
 }
@@ -176,7 +176,7 @@ impl<T: Entry> Emptied<T> {
         Self { ring, next, seen }
     }
 
-    /// Whether so many entries can be put.
+    /// Whether there is room for this many entries.
     fn has_room(&mut self, entries: u32) -> bool {
         let free =
             |ring: &Self| (ring.ring.mask + 1).saturating_sub(ring.next.wrapping_sub(ring.seen));
@@ -186,22 +186,22 @@ impl<T: Entry> Emptied<T> {
         free(self) >= entries
     }
 
-    /// There must be room.
+    /// Puts an entry into the ring, which must have room.
     fn put(&mut self, entry: T) {
-        // SAFETY: the kernel has emptied this entry and does not look at it before `submit`.
+        // SAFETY: the kernel has consumed this entry and does not read it before `submit`.
         unsafe { self.ring.entry(self.next).write(entry) };
         self.next = self.next.wrapping_add(1);
     }
 
-    /// The kernel may look at the entries that were put.
+    /// Makes the entries that were put visible to the kernel.
     fn submit(&mut self) {
         self.ring.producer().store(self.next, Ordering::Release);
     }
 
-    /// Whether the kernel looks only when it is called.
+    /// Whether the kernel looks at the ring only when it is called.
     fn needs_call(&self) -> bool {
-        // It sets the flag and looks at the ring once more; here the ring was filled, and it is looked at the
-        // flag. One of both must see what the other has done.
+        // The kernel sets the flag and then looks at the ring once more; here the ring was filled before the
+        // flag is read. One of the two must see what the other has done.
         fence(Ordering::SeqCst);
         self.ring.word(self.ring.places.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP
             != 0
@@ -213,12 +213,12 @@ impl<T: Entry> Emptied<T> {
     }
 }
 
-/// What has come.
+/// The receive ring.
 #[derive(Debug)]
 pub(super) struct Receive(Filled<Descriptor>);
 
 impl Receive {
-    /// Whether anything has come.
+    /// Whether a frame has come.
     pub(super) fn has_any(&mut self) -> bool {
         self.0.has_any()
     }
@@ -228,24 +228,24 @@ impl Receive {
         self.0.is_filling()
     }
 
-    /// The next frame, or piece of one.
+    /// Takes the next frame, or piece of one.
     pub(super) fn take(&mut self) -> Option<Piece> {
         let Descriptor { at, bytes, options } = self.0.take()?;
         Some(Piece { at, bytes, continues: options & libc::XDP_PKT_CONTD != 0 })
     }
 
-    /// Makes room for as many as were taken.
+    /// Gives the consumed entries back to the kernel.
     pub(super) fn release(&mut self) {
         self.0.release();
     }
 }
 
-/// Memory for what comes.
+/// The fill ring: chunks to receive into.
 #[derive(Debug)]
 pub(super) struct Fill(Emptied<u64>);
 
 impl Fill {
-    /// All chunks are the kernel's from now on. Once in the life of a socket.
+    /// Gives all chunks to the kernel. Done once in the life of a socket.
     pub(super) fn fill(socket: BorrowedFd<'_>, area: &Geometry) -> io::Result<()> {
         let mut ring = Self::map(socket, options::places(socket)?.fill, area)?;
         for chunk in 0..area.receive_chunks {
@@ -262,7 +262,7 @@ impl Fill {
         Ok(Self(Emptied::new(Ring::map(socket, offset, places, area.receive_chunks)?)))
     }
 
-    /// Gives a chunk back to be filled again, as soon as `submit` is called.
+    /// Returns a chunk to the kernel to be filled again, once `submit` is called.
     pub(super) fn give_back(&mut self, piece: Piece) {
         // There are no more chunks than entries.
         if self.0.has_room(1) {
@@ -274,13 +274,13 @@ impl Fill {
         self.0.submit();
     }
 
-    /// Whether the kernel looks only when it is called.
+    /// Whether the kernel looks at the ring only when it is called.
     pub(super) fn needs_call(&self) -> bool {
         self.0.needs_call()
     }
 }
 
-/// What is to be sent.
+/// The transmit ring.
 #[derive(Debug)]
 pub(super) struct Transmit {
     ring: Emptied<Descriptor>,
@@ -288,14 +288,14 @@ pub(super) struct Transmit {
 }
 
 impl Transmit {
-    /// Whether a frame of so many chunks can be sent.
+    /// Whether there is room for a frame of this many chunks.
     pub(super) fn has_room(&mut self, chunks: u32) -> bool {
         self.ring.has_room(chunks)
     }
 
-    /// Sends what is in a slot behind its metadata, which is to be read or not, as soon as `submit` is called.
+    /// Sends the content of a slot after its metadata, which the kernel reads if `read` is set, once `submit` is called.
     pub(super) fn send(&mut self, slot: Slot, metadata_bytes: u32, bytes: u32, read: bool) {
-        // From here on the slot is the kernel's: there is nobody left who could look at it.
+        // From here on the slot is the kernel's: no reference to it is left.
         let Slot { at, .. } = slot;
         let mut at = at + u64::from(metadata_bytes);
         let mut left = bytes;
@@ -319,7 +319,7 @@ impl Transmit {
         self.ring.submit();
     }
 
-    /// Whether the kernel looks only when it is called.
+    /// Whether the kernel looks at the ring only when it is called.
     pub(super) fn needs_call(&self) -> bool {
         self.ring.needs_call()
     }
@@ -330,23 +330,23 @@ impl Transmit {
     }
 }
 
-/// What has left.
+/// The completion ring.
 #[derive(Debug)]
 pub(super) struct Completion(Filled<u64>);
 
 impl Completion {
-    /// Where the next chunk is that has left.
+    /// Returns the offset of the next chunk that has left.
     pub(super) fn take(&mut self) -> Option<u64> {
         self.0.take()
     }
 
-    /// Makes room for as many as were taken.
+    /// Gives the consumed entries back to the kernel.
     pub(super) fn release(&mut self) {
         self.0.release();
     }
 }
 
-/// All four.
+/// All four rings of a socket.
 #[derive(Debug)]
 pub(super) struct Rings {
     pub(super) receive: Receive,

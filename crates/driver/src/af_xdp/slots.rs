@@ -1,31 +1,31 @@
-//! Which slots are empty, and what is in those that are under way.
+//! Tracks which slots are empty, and what the slots in flight hold.
 
 use uncork_packet::{Completion, Owner};
 
 use super::area::Slot;
 use super::geometry::Geometry;
 
-/// What a slot holds that was sent.
+/// What a slot in flight holds.
 #[derive(Debug, Clone, Copy)]
 struct Sent {
     owner: Option<Owner>,
     bytes: u32,
-    /// Chunks of it that have not been told to have left.
+    /// Number of its chunks whose completion has not been reported.
     chunks: u32,
 }
 
-/// All slots. Each of them is here, or lent, or under way.
+/// All slots. Each is either empty, lent, or in flight.
 #[derive(Debug)]
 pub(super) struct Slots {
     geometry: Geometry,
-    /// Those that are empty; the one that was used last, which the processor may have in its cache, is lent first.
+    /// Empty slots; the most recently used one, which may still be in the processor's cache, is lent first.
     empty: Vec<u32>,
-    /// By number: what is under way.
+    /// By number: slots in flight.
     sent: Vec<Option<Sent>>,
 }
 
 impl Slots {
-    /// All are empty.
+    /// Makes the slots, all empty.
     pub(super) fn new(geometry: Geometry) -> Self {
         let slots = geometry.slots;
         Self {
@@ -35,39 +35,39 @@ impl Slots {
         }
     }
 
-    /// How many are under way.
+    /// Number of slots in flight.
     pub(super) fn in_flight(&self) -> usize {
         self.sent.len() - self.empty.len()
     }
 
-    /// Whether none is empty.
+    /// Whether no slot is empty.
     pub(super) fn is_all_lent(&self) -> bool {
         self.empty.is_empty()
     }
 
-    /// Takes an empty one.
+    /// Takes an empty slot.
     pub(super) fn take(&mut self) -> Option<Slot> {
         let number = self.empty.pop()?;
         Some(Slot { number, at: self.geometry.slot(number), bytes: self.geometry.slot_bytes() })
     }
 
-    /// It was not used.
+    /// Returns a slot that was not used.
     pub(super) fn give_back(&mut self, slot: Slot) {
         self.empty.push(slot.number);
     }
 
-    /// It will be sent, in so many chunks.
+    /// Notes that a slot is sent, in this many chunks.
     pub(super) fn send(&mut self, slot: &Slot, owner: Option<Owner>, bytes: u32, chunks: u32) {
         if let Some(sent) = self.sent.get_mut(slot.number as usize) {
             *sent = Some(Sent { owner, bytes, chunks });
         }
     }
 
-    /// The kernel says that the chunk at this place has left.
+    /// Notes that the chunk at this offset has left, as the kernel says.
     pub(super) fn finish(&mut self, at: u64, completed: &mut Vec<Completion>) {
         let Some(number) = self.geometry.slot_of(at) else { return };
         let place = &mut self.sent[number as usize];
-        // What is not under way cannot have left, whatever the kernel says.
+        // What is not in flight cannot have left, whatever the kernel says.
         let Some(sent) = place else { return };
         sent.chunks -= 1;
         if sent.chunks > 0 {
@@ -102,7 +102,7 @@ mod tests {
         slots.finish(chunk(1), &mut told);
         assert_eq!(told, [Completion { owner: Owner(7), bytes: 9000 }]);
         assert_eq!(slots.in_flight(), 0);
-        // Once more, and where no slot is.
+        // Reported once more, and at offsets outside of the slots.
         slots.finish(chunk(1), &mut told);
         slots.finish(0, &mut told);
         slots.finish(u64::MAX, &mut told);

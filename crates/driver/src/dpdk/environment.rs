@@ -1,4 +1,4 @@
-//! DPDK itself, which is started once a process, and what is made of its refusals.
+//! DPDK's environment, which is started once a process, and the errors that are made of its refusals.
 
 use std::ffi::CString;
 use std::fs;
@@ -12,22 +12,22 @@ use super::ffi::{self, Attached};
 use super::name::{Kind, Name, has_huge_pages, missing_of_pci};
 use crate::OpenError;
 
-/// Memory for all virtual devices of the process, in MiB: of the address space; what is used of it becomes memory.
+/// Memory for all virtual devices of the process, in MiB of address space; only what is used becomes resident.
 const MEMORY_MIB: &str = "512";
 
 /// Numbers of capabilities(7).
 const CAP_NET_ADMIN: u32 = 12;
 const CAP_NET_RAW: u32 = 13;
 
-/// What DPDK was started for, or that it could not be.
+/// The kind of device that DPDK was started for, or that the start failed.
 static STARTED: Mutex<Option<Result<Kind, ()>>> = Mutex::new(None);
 
-/// Starts DPDK and has it take up the device.
+/// Starts DPDK and attaches the device.
 pub(super) fn attach(name: &Name) -> Result<Attached, OpenError> {
     if name.kind == Kind::Pci {
         check_bus(name)?;
     }
-    // Two devices at once would each hear of the other's troubles.
+    // Two attachments at once would mix up each other's messages.
     let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
     match *started {
         Some(Ok(kind)) if kind == name.kind => {}
@@ -52,12 +52,12 @@ pub(super) fn attach(name: &Name) -> Result<Attached, OpenError> {
     Attached::new(&texts.0, &texts.1).map_err(|error| why_not(name, error))
 }
 
-/// No name with a zero in it comes so far.
+/// Makes a C string. Names with a NUL octet were refused before this.
 fn text(text: &str) -> CString {
     CString::new(text).unwrap_or_default()
 }
 
-/// What can be said of a device on the bus before DPDK is asked, which says less.
+/// Checks a PCI device before DPDK is asked, whose own message says less.
 fn check_bus(name: &Name) -> Result<(), OpenError> {
     let refused = |said: String| OpenError::Refused { device: name.name.clone(), said };
     if let Some(missing) = missing_of_pci(Path::new("/sys/bus/pci/devices"), &name.name) {
@@ -71,12 +71,12 @@ fn check_bus(name: &Name) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Nothing of it is on a disk or in a directory: neither memory nor what other processes would ask by.
+/// Starts DPDK without any file or directory of its own: neither for memory nor for other processes to attach by.
 fn start(name: &Name) -> Result<(), OpenError> {
     let prefix = format!("--file-prefix=uncork-{}", std::process::id());
     let mut arguments = vec!["uncork", "--no-telemetry", "--log-level=error", &prefix];
     match name.kind {
-        // DPDK takes --no-huge and --in-memory for different things; this is what the latter comes to.
+        // To DPDK, --no-huge and --in-memory mean different things; these options amount to the latter.
         Kind::Virtual => {
             arguments.extend(["--no-huge", "--no-shconf", "--no-pci", "-m", MEMORY_MIB]);
         }
@@ -87,12 +87,12 @@ fn start(name: &Name) -> Result<(), OpenError> {
         .map_err(|error| OpenError::System { doing: "start DPDK", error: told(error) })
 }
 
-/// What DPDK has said says more than its number.
+/// Replaces an errno by DPDK's own message, which says more.
 pub(super) fn told(error: io::Error) -> io::Error {
     ffi::said().map_or(error, io::Error::other)
 }
 
-/// Why DPDK has not taken it: what is known of the device, or else what DPDK says.
+/// Returns why DPDK has refused the device: what is known of it, or else what DPDK says.
 fn why_not(name: &Name, error: io::Error) -> OpenError {
     let refused = |said| OpenError::Refused { device: name.name.clone(), said };
     if error.raw_os_error() == Some(libc::EEXIST) {
@@ -112,17 +112,17 @@ fn why_not(name: &Name, error: io::Error) -> OpenError {
     }
 }
 
-/// Why a device that was taken up does not begin to receive and send.
+/// Returns why an attached device could not be started.
 pub(super) fn why_not_opened(name: &Name, error: io::Error) -> OpenError {
     let other = || OpenError::System { doing: "open the device by DPDK", error: told(error) };
     missing_privilege(name).unwrap_or_else(other)
 }
 
-/// Drivers say nothing of the kind.
+/// Returns the privilege that the device's driver lacks; drivers themselves do not report it.
 fn missing_privilege(name: &Name) -> Option<OpenError> {
     let needs = [
         ("net_af_packet", CAP_NET_RAW, "CAP_NET_RAW"),
-        // It sets the address of the kernel's device to what that is, and takes promiscuity from it.
+        // It writes the address of the kernel's device to the value it has, and switches off promiscuous mode.
         ("net_af_packet", CAP_NET_ADMIN, "CAP_NET_ADMIN"),
         ("net_tap", CAP_NET_ADMIN, "CAP_NET_ADMIN"),
     ];

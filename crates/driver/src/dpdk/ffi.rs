@@ -1,5 +1,5 @@
-//! The shim over DPDK (`shim.h`), called. What is unsafe about it stays in here: frames are lent with a borrow of the
-//! port that has them.
+//! Calls of the shim over DPDK (`shim.h`). The unsafety stays in this file: frames are lent with a borrow of the
+//! port that owns them.
 //!
 //! One of the files of this crate with `unsafe`.
 #![allow(unsafe_code)]
@@ -58,7 +58,7 @@ struct RawLeaving {
     tcp_bytes: u8,
 }
 
-/// `struct uncork_dpdk_counts`, and what is told of it.
+/// `struct uncork_dpdk_counts`, which is also what is reported.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct Counts {
@@ -95,49 +95,49 @@ unsafe extern "C" {
     fn uncork_dpdk_count(port: *mut RawPort, counts: *mut Counts);
 }
 
-/// What the shim gives: a number that is meant, or a negative errno.
+/// Converts a result of the shim: a number, or a negative errno.
 fn outcome(number: c_int) -> io::Result<c_int> {
     if number < 0 { Err(io::Error::from_raw_os_error(-number)) } else { Ok(number) }
 }
 
-/// DPDK's lists of devices are not made for two threads that change them.
+/// Serialises calls: DPDK's lists of devices must not be changed by two threads at once.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts DPDK with these arguments, the name of the program first. Once a process.
+/// Starts DPDK with these arguments, the name of the program first. Called once a process.
 pub(super) fn start(arguments: Vec<CString>) -> io::Result<()> {
-    // DPDK may go on looking at them for as long as it runs: they are never freed.
+    // DPDK may keep pointers to them for as long as it runs: they are never freed.
     let pointers: Vec<_> = arguments.into_iter().map(|text| text.into_raw().cast_const()).collect();
     let count = c_int::try_from(pointers.len()).unwrap_or(0);
-    // SAFETY: `count` pointers to texts that end with a zero.
+    // SAFETY: `count` pointers to strings that end with a NUL.
     let started = unsafe { uncork_dpdk_start(count, pointers.as_ptr()) };
     outcome(started).map(|_| ())
 }
 
-/// The first thing that DPDK has complained of since this was asked last.
+/// Returns DPDK's first complaint since the last call.
 pub(super) fn said() -> Option<String> {
     let mut text = [0_u8; 256];
-    // SAFETY: it writes at most as many octets as it is told, and ends them with a zero.
+    // SAFETY: it writes at most as many octets as it is given, and ends them with a NUL.
     unsafe { uncork_dpdk_said(text.as_mut_ptr().cast(), text.len()) };
     let text = CStr::from_bytes_until_nul(&text).ok()?.to_string_lossy();
     let text = text.trim().to_owned();
     (!text.is_empty()).then_some(text)
 }
 
-/// What a device is.
+/// The properties of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) mac: [u8; 6],
     pub(super) mtu: u16,
-    /// The kernel's device below it, or at its other end.
+    /// Index of the kernel's device below it, or at its other end.
     pub(super) kernel_index: Option<i32>,
     pub(super) driver: String,
     pub(super) abilities: Abilities,
 }
 
-/// What a device can do by itself, or is to do.
+/// Offloads that a device has, or is to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Abilities {
     pub(super) completes_checksums: bool,
@@ -145,12 +145,12 @@ pub(super) struct Abilities {
     pub(super) verifies_checksums: bool,
 }
 
-/// How a port is to be.
+/// The configuration of a port.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
-    /// Nothing: as the device has it.
+    /// Longest packet; `None` leaves the device's own.
     pub(super) mtu: Option<u16>,
-    /// Room for a frame that comes, and for one that leaves, in octets.
+    /// Room for a received frame, and for one to be sent, in octets.
     pub(super) receive_bytes: u16,
     pub(super) transmit_bytes: u16,
     pub(super) receive_frames: u16,
@@ -158,39 +158,39 @@ pub(super) struct Wanted {
     pub(super) abilities: Abilities,
 }
 
-/// What is left to be done to a frame that leaves. All places are in the frame.
+/// What the device has to do to a frame that is sent. All offsets are within the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Leaving {
     pub(super) frame_bytes: u32,
-    /// If the checksum is to be completed: where the transport header begins.
+    /// Offset of the transport header, if the checksum is to be completed.
     pub(super) transport_at: u16,
     pub(super) is_tcp: bool,
     pub(super) is_ipv6: bool,
-    /// Of a train: data in each segment, and the length of TCP's header.
+    /// For a train: data in each segment, and the length of the TCP header.
     pub(super) segment_bytes: u16,
     pub(super) tcp_bytes: u8,
 }
 
-/// A device that DPDK has taken up, and that does nothing yet.
+/// A device that is attached to DPDK and not started.
 #[derive(Debug)]
 pub(super) struct Attached {
     number: u16,
-    /// Whether nobody has opened it, so that it is let go.
+    /// Whether it was never opened, so that dropping this detaches it.
     unopened: bool,
 }
 
 impl Attached {
-    /// Has DPDK take it up: its name, and the same with its arguments.
+    /// Attaches a device: `name` is its name, `with_arguments` the same with its arguments.
     pub(super) fn new(name: &CStr, with_arguments: &CStr) -> io::Result<Self> {
         let _alone = alone();
-        // SAFETY: two texts that end with a zero and outlive the call.
+        // SAFETY: two strings that end with a NUL and outlive the call.
         let number = unsafe { uncork_dpdk_attach(name.as_ptr(), with_arguments.as_ptr()) };
         let number = outcome(number)?;
         let number = u16::try_from(number).map_err(|_| io::ErrorKind::InvalidData)?;
         Ok(Self { number, unopened: true })
     }
 
-    /// What it is.
+    /// Returns the properties of the device.
     pub(super) fn look(&self) -> io::Result<Found> {
         let mut found = RawFound {
             mac: [0; 6],
@@ -201,7 +201,7 @@ impl Attached {
             verifies_checksums: 0,
             driver: [0; 33],
         };
-        // SAFETY: it fills in `found`, of the layout that it knows.
+        // SAFETY: it fills in `found`, whose layout is the shim's.
         outcome(unsafe { uncork_dpdk_look(self.number, &raw mut found) })?;
         let driver = CStr::from_bytes_until_nul(&found.driver).unwrap_or_default();
         Ok(Found {
@@ -217,7 +217,7 @@ impl Attached {
         })
     }
 
-    /// Makes it receive and send.
+    /// Starts the device.
     pub(super) fn open(mut self, wanted: &Wanted) -> io::Result<Port> {
         let raw = RawWanted {
             mtu: wanted.mtu.unwrap_or(0),
@@ -230,10 +230,10 @@ impl Attached {
             verifies_checksums: wanted.abilities.verifies_checksums.into(),
         };
         let mut error = 0;
-        // Opened or failed, the device is let go by the shim.
+        // Whether this succeeds or fails, the shim detaches the device.
         self.unopened = false;
         let _alone = alone();
-        // SAFETY: both structures are of the layout that it knows, and outlive the call.
+        // SAFETY: both structures have the shim's layout, and outlive the call.
         let port = unsafe { uncork_dpdk_open(self.number, &raw const raw, &raw mut error) };
         let Some(raw) = NonNull::new(port) else {
             return Err(io::Error::from_raw_os_error(-error));
@@ -246,46 +246,46 @@ impl Drop for Attached {
     fn drop(&mut self) {
         if self.unopened {
             let _alone = alone();
-            // SAFETY: the device is there, and nobody uses it.
+            // SAFETY: the device is attached, and nobody uses it.
             unsafe { uncork_dpdk_detach(self.number) };
         }
     }
 }
 
-/// A port that receives and sends.
+/// A started port.
 #[derive(Debug)]
 pub(super) struct Port {
     raw: NonNull<RawPort>,
     transmit_bytes: usize,
-    /// Frames that may be looked at.
+    /// Number of frames in the current burst.
     arrived: u16,
-    /// Whether there is a room that can be pushed.
+    /// Whether there is a buffer that can be pushed.
     has_room: bool,
 }
 
-// SAFETY: DPDK lets any thread use a port, one at a time; what it keeps for each thread it finds by the thread that calls.
+// SAFETY: DPDK lets any thread use a port, one at a time; what it keeps for each thread it finds by the calling thread.
 unsafe impl Send for Port {}
 
 impl Port {
-    /// Takes in a burst of frames, in place of the one before; how many they are.
+    /// Receives a burst of frames, which replaces the one before; returns their number.
     pub(super) fn receive(&mut self) -> u16 {
-        // SAFETY: the port is open until it is dropped. What was lent of the frames before had borrowed it.
+        // SAFETY: the port is open until it is dropped. Borrows of the frames before had borrowed the port.
         self.arrived = unsafe { uncork_dpdk_receive(self.raw.as_ptr()) };
         self.arrived
     }
 
-    /// One of those. Nothing if it cannot be.
+    /// Returns a frame of the burst; `None` if there is none of this number or it is too long.
     pub(super) fn frame(&mut self, number: u16) -> Option<Received<'_>> {
         if number >= self.arrived {
             return None;
         }
         let mut frame = RawFrame { octets: std::ptr::null(), bytes: 0, segment_bytes: 0, good: 0 };
-        // SAFETY: there is a frame of this number; `frame` is of the layout that it knows.
+        // SAFETY: there is a frame of this number; `frame` has the shim's layout.
         unsafe { uncork_dpdk_frame(self.raw.as_ptr(), number, &raw mut frame) };
         if frame.octets.is_null() || frame.bytes == 0 {
             return None;
         }
-        // SAFETY: so many octets that are initialised, in a buffer that is the port's until the next call of
+        // SAFETY: that many initialised octets, in a buffer that is the port's until the next call of
         // `receive`, or in its own memory until the next call of this; both need the port, which is borrowed.
         let octets = unsafe { std::slice::from_raw_parts(frame.octets, frame.bytes as usize) };
         Some(Received {
@@ -295,20 +295,20 @@ impl Port {
         })
     }
 
-    /// Room for the next frame to leave; nothing if all are in the device's hands.
+    /// Returns the buffer for the next frame to be sent; `None` if the device holds all of them.
     pub(super) fn room(&mut self) -> Option<&mut [u8]> {
         // SAFETY: the port is open.
         let room = NonNull::new(unsafe { uncork_dpdk_room(self.raw.as_ptr()) })?;
         self.has_room = true;
-        // SAFETY: a buffer of at least so many octets (`Wanted::transmit_bytes`) in memory that was zero at first,
-        // and that nobody else has until it is pushed; the port is borrowed.
+        // SAFETY: a buffer of at least that many octets (`Wanted::transmit_bytes`) in memory that was zeroed at first,
+        // and that nobody else accesses until it is pushed; the port is borrowed.
         Some(unsafe { std::slice::from_raw_parts_mut(room.as_ptr(), self.transmit_bytes) })
     }
 
-    /// The frame in that room leaves with the next [`Port::send`]. Says no, and forgets it, if it cannot be.
+    /// Queues the frame in that buffer for the next [`Port::send`]. Returns false, and discards it, if it is invalid.
     pub(super) fn push(&mut self, leaving: &Leaving) -> bool {
         let fits = leaving.frame_bytes as usize <= self.transmit_bytes;
-        // The headers that are changed are within the frame.
+        // The headers that the shim changes are within the buffer.
         let headers = usize::from(leaving.transport_at) + 60;
         if !self.has_room || !fits || headers > self.transmit_bytes || leaving.frame_bytes == 0 {
             return false;
@@ -322,12 +322,12 @@ impl Port {
             segment_bytes: leaving.segment_bytes,
             tcp_bytes: leaving.tcp_bytes,
         };
-        // SAFETY: there is a room, and it is as long as is said here and longer than its headers.
+        // SAFETY: there is a buffer, and both the frame and its headers fit into it.
         unsafe { uncork_dpdk_push(self.raw.as_ptr(), &raw const raw) };
         true
     }
 
-    /// Hands over what was pushed: how many the device has taken, and how many are left.
+    /// Hands pushed frames to the device; returns how many it has taken, and how many are left.
     pub(super) fn send(&mut self) -> (u16, u16) {
         let mut taken = 0;
         // SAFETY: the port is open; `taken` outlives the call.
@@ -335,22 +335,22 @@ impl Port {
         (taken, left)
     }
 
-    /// Drops the oldest of those that are left.
+    /// Drops the oldest of the frames that are left.
     pub(super) fn give_up(&mut self) {
         // SAFETY: the port is open.
         unsafe { uncork_dpdk_give_up(self.raw.as_ptr()) };
     }
 
-    /// The MTU that it is set to.
+    /// Returns the MTU that the device is set to.
     pub(super) fn mtu(&self) -> u16 {
         // SAFETY: the port is open.
         unsafe { uncork_dpdk_mtu(self.raw.as_ptr()) }
     }
 
-    /// What it has counted so far.
+    /// Returns the counters so far.
     pub(super) fn counts(&mut self) -> Counts {
         let mut counts = Counts::default();
-        // SAFETY: it fills in `counts`, of the layout that it knows.
+        // SAFETY: it fills in `counts`, whose layout is the shim's.
         unsafe { uncork_dpdk_count(self.raw.as_ptr(), &raw mut counts) };
         counts
     }
@@ -359,7 +359,7 @@ impl Port {
 impl Drop for Port {
     fn drop(&mut self) {
         let _alone = alone();
-        // SAFETY: it was opened, is closed once, and nothing of it is lent any more.
+        // SAFETY: it was opened, is closed once, and nothing of it is borrowed any more.
         unsafe { uncork_dpdk_close(self.raw.as_ptr()) };
     }
 }

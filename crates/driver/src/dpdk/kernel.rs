@@ -1,4 +1,4 @@
-//! The kernel's device below one of DPDK's, or at its other end: some have one.
+//! The kernel's device below a DPDK device, or at its other end: some have one.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -11,19 +11,19 @@ use uncork_packet::Instant;
 use crate::mtu::Mtu;
 use crate::{OpenError, ioctl};
 
-/// How often it is looked at, at most.
+/// How often the device is looked at, at most.
 const LOOK_AFTER: Duration = Duration::from_millis(100);
 
 /// Drivers of devices whose frames come from programs and guests of this host, with checksums that were left to a device
 /// and in trains.
 const CONCEAL: [&str; 4] = ["veth", "tun", "vif", "virtio_net"];
 
-/// A device of the kernel's, in the network namespace in which it was looked at first.
+/// A device of the kernel's, in the network namespace in which it was first looked at.
 #[derive(Debug)]
 pub(super) struct Kernel {
     pub(super) index: i32,
     pub(super) name: String,
-    /// Whoever asks the kernel needs a socket. Any will do.
+    /// A socket for ioctl(2); any will do.
     line: OwnedFd,
     mtu: Mtu,
     looked: Instant,
@@ -34,7 +34,7 @@ fn line() -> Result<OwnedFd, OpenError> {
         .map_err(|error| OpenError::system("open a socket")(error.into()))
 }
 
-/// The MTU of a device that a packet socket is about to be opened on, if there is one.
+/// Returns the MTU of a device that a packet socket is about to be opened on, if there is one.
 pub(super) fn mtu_of(device: &str) -> Option<u16> {
     if_nametoindex(device).ok()?;
     let mtu = ioctl::mtu(line().ok()?, device).ok()?;
@@ -42,7 +42,7 @@ pub(super) fn mtu_of(device: &str) -> Option<u16> {
 }
 
 impl Kernel {
-    /// Looks at it. No packet may be longer than `most`, whatever its MTU is.
+    /// Looks up the device. Packets are at most `most` octets long, whatever its MTU is.
     pub(super) fn new(index: i32, most: u16) -> Result<Self, OpenError> {
         let line = line()?;
         let asking = "look at the kernel's device";
@@ -52,12 +52,12 @@ impl Kernel {
         Ok(Self { index, name, line, mtu: Mtu::new(index, most, mtu), looked: Instant::ZERO })
     }
 
-    /// Its MTU when it was last looked at.
+    /// Returns the MTU as of the last look.
     pub(super) fn mtu(&self) -> u16 {
         self.mtu.value()
     }
 
-    /// It must be up for frames to pass.
+    /// Checks that the device is up, as frames only pass then.
     pub(super) fn check_up(&self) -> Result<(), OpenError> {
         let flags = ioctl::flags(&self.line, &self.name);
         if flags.map_err(OpenError::system("look at the kernel's device"))? & libc::IFF_UP != 0 {
@@ -66,7 +66,7 @@ impl Kernel {
         Err(OpenError::Down(self.name.clone()))
     }
 
-    /// What is to be set at a device whose frames are read as the kernel has them, if anything.
+    /// Returns what should be set on a device whose frames are read as the kernel has them, if anything.
     pub(super) fn advice(&self) -> Option<String> {
         let device = &self.name;
         let driver = ioctl::driver(&self.line, device).unwrap_or_default();
@@ -81,11 +81,11 @@ impl Kernel {
         })
     }
 
-    /// Looks at it now and then. Its MTU, if that has changed.
+    /// Looks at the device now and then; returns its MTU if that has changed.
     ///
     /// # Errors
     ///
-    /// If it is gone.
+    /// If the device is gone.
     pub(super) fn look_if_due(&mut self, now: Instant) -> io::Result<Option<u16>> {
         if now.since(self.looked) < LOOK_AFTER {
             return Ok(None);

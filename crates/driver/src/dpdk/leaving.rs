@@ -1,4 +1,4 @@
-//! What DPDK has to be told of a frame that leaves: where its headers are, and what they are.
+//! Describes the headers of a frame that is sent to DPDK.
 
 use uncork_packet::{Checksum, Transmit};
 
@@ -6,10 +6,10 @@ use super::ffi::Leaving;
 
 /// Octets of an Ethernet header.
 pub(super) const ETHERNET_BYTES: u16 = 14;
-/// Where TCP's checksum is in its header. UDP's is elsewhere.
+/// Offset of the checksum in the TCP header. UDP's differs.
 const OF_TCP: u16 = 16;
 
-/// What is said of `frame`, which is what was written of the slot.
+/// Returns the description of `frame`, which is the written part of the slot.
 pub(super) fn leaving(frame: &[u8], transmit: &Transmit) -> Leaving {
     let plain = Leaving { frame_bytes: transmit.frame_bytes, ..Leaving::default() };
     let Checksum::Partial { start, offset } = transmit.checksum else { return plain };

@@ -1,47 +1,47 @@
-//! Names of DPDK's devices: what is asked for, and what has to be there. Pure, but for the directory that is looked at.
+//! Names of DPDK's devices, and what each needs. Pure, except for reading the directory of PCI devices.
 
 use std::fs;
 use std::path::Path;
 
 use crate::OpenError;
 
-/// What stands in a slot of net_af_packet's rings beside the packet, in octets: the ring's header, an address, the
-/// Ethernet header, and what aligns them (packet(7), tpacket_rcv).
+/// Octets in a slot of net_af_packet's rings beside the packet: the ring's header, an address, the
+/// Ethernet header, and their alignment (packet(7), tpacket_rcv).
 const BESIDE_PACKET: u32 = 80;
-/// What that driver makes of its slots unless it is told otherwise.
+/// That driver's slots unless it is told otherwise.
 const SLOT_BYTES: u32 = 2048;
 const SLOTS: u32 = 512;
-/// Memory of a ring that is made longer slots for: no more than so much, and no fewer slots than so many.
+/// Limits for a ring with longer slots: at most this much memory, but no fewer than this many slots.
 const RING_BYTES: u32 = 16 << 20;
 const LEAST_SLOTS: u32 = 64;
-/// Slots stand in blocks, which hold at least one.
+/// Slots are laid out in blocks, which hold at least one.
 const BLOCK_BYTES: u32 = 1 << 16;
 
 /// Drivers of the kernel that leave a PCI device to DPDK.
 const LEAVES: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
-/// Those that share it with DPDK.
+/// Drivers of the kernel that share it with DPDK.
 const SHARES: [&str; 3] = ["mlx4_core", "mlx5_core", "mana"];
 
-/// What a device's name says it is.
+/// The kind of device, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A driver of DPDK's without a device below it that it would know.
+    /// A virtual device: a driver of DPDK's that knows of no device below it.
     Virtual,
     /// A device on the PCI bus.
     Pci,
 }
 
-/// A device as it is asked for.
+/// A device as it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Name {
-    /// Without arguments: what DPDK calls it.
+    /// What DPDK calls it, without arguments.
     pub(super) name: String,
     arguments: Vec<String>,
     pub(super) kind: Kind,
 }
 
 impl Name {
-    /// "net_af_packet0,iface=veth0", "0000:03:00.0".
+    /// Parses "net_af_packet0,iface=veth0" or "0000:03:00.0".
     pub(super) fn parse(text: &str) -> Result<Self, OpenError> {
         let mut parts = text.split(',').map(str::to_owned);
         let name = parts.next().unwrap_or_default();
@@ -49,7 +49,7 @@ impl Name {
             Some(address) => (address, Kind::Pci),
             None => (name, Kind::Virtual),
         };
-        // DPDK ends a name without a word after so many (RTE_ETH_NAME_MAX_LEN).
+        // DPDK silently truncates a longer name (RTE_ETH_NAME_MAX_LEN).
         let is_name = |octet: u8| octet.is_ascii_alphanumeric() || b"_:.-".contains(&octet);
         let short = (1..64).contains(&name.len());
         if !short || !name.bytes().all(is_name) || text.contains(char::is_control) {
@@ -60,7 +60,7 @@ impl Name {
         Ok(Self { name, arguments: parts.collect(), kind })
     }
 
-    /// The value of one of its arguments.
+    /// Returns the value of an argument.
     pub(super) fn argument(&self, key: &str) -> Option<&str> {
         let of = |argument: &'_ String| -> Option<usize> {
             let (name, _) = argument.split_once('=')?;
@@ -69,20 +69,20 @@ impl Name {
         self.arguments.iter().find_map(|argument| of(argument).map(|from| &argument[from..]))
     }
 
-    /// Whether it is one of this driver's devices: its name and a number.
+    /// Whether it is a device of this driver: the driver's name and a number.
     pub(super) fn is_of(&self, driver: &str) -> bool {
         let number = self.name.strip_prefix(driver);
         number.is_some_and(|number| number.bytes().all(|octet| octet.is_ascii_digit()))
     }
 
-    /// As DPDK takes it.
+    /// Returns the name with its arguments, as DPDK takes it.
     pub(super) fn with_arguments(&self) -> String {
         let name = std::iter::once(&self.name);
         name.chain(&self.arguments).map(String::as_str).collect::<Vec<_>>().join(",")
     }
 
-    /// Of net_af_packet, which does not look at the MTU of the kernel's device: makes its slots long enough, unless
-    /// something is said of them, and gives the longest packet that they hold, in octets.
+    /// For net_af_packet, which ignores the MTU of the kernel's device: makes its slots long enough, unless
+    /// arguments set them, and returns the longest packet that they hold, in octets.
     pub(super) fn fit(&mut self, mtu: u16) -> Result<u16, OpenError> {
         let wanted = BESIDE_PACKET + u32::from(mtu);
         if let Some(text) = self.argument("framesz") {
@@ -115,7 +115,7 @@ fn longest_packet(slot_bytes: u32) -> u16 {
     u16::try_from(slot_bytes - BESIDE_PACKET).unwrap_or(u16::MAX)
 }
 
-/// An address on the PCI bus, with its domain.
+/// Parses an address on the PCI bus, and completes its domain.
 fn pci(text: &str) -> Option<String> {
     let hex = |part: &str, digits: usize| {
         part.len() == digits && part.bytes().all(|octet| octet.is_ascii_hexdigit())
@@ -131,7 +131,7 @@ fn pci(text: &str) -> Option<String> {
     is_it.then(|| format!("{domain}:{bus}:{slot}.{function}").to_ascii_lowercase())
 }
 
-/// What a device on the PCI bus lacks for DPDK to take it, in the directory of all of them (/sys/bus/pci/devices).
+/// Returns what a device on the PCI bus (`devices` is /sys/bus/pci/devices) lacks for DPDK to take it.
 pub(super) fn missing_of_pci(devices: &Path, address: &str) -> Option<String> {
     let device = devices.join(address);
     if !device.exists() {
@@ -147,7 +147,7 @@ pub(super) fn missing_of_pci(devices: &Path, address: &str) -> Option<String> {
     Some(format!("{whose}: modprobe vfio-pci, and dpdk-devbind.py --bind=vfio-pci {address}"))
 }
 
-/// Whether huge pages are free, as /proc/meminfo says it.
+/// Whether huge pages are free, according to /proc/meminfo.
 pub(super) fn has_huge_pages(meminfo: &str) -> bool {
     let free = meminfo.lines().find_map(|line| line.strip_prefix("HugePages_Free:"));
     free.and_then(|count| count.trim().parse::<u64>().ok()).is_some_and(|count| count > 0)
@@ -195,7 +195,7 @@ mod tests {
         let (name, longest) = fitted("net_af_packet0,iface=a", 65_535).unwrap();
         assert_eq!(name, "net_af_packet0,iface=a,framesz=131072,blocksz=131072,framecnt=128");
         assert_eq!(longest, 65_535);
-        // Whoever says something of it has said all.
+        // An argument about slots overrides all of them.
         let (name, longest) = fitted("net_af_packet0,iface=a,framesz=4096", 1500).unwrap();
         assert_eq!((name.as_str(), longest), ("net_af_packet0,iface=a,framesz=4096", 4016));
         for text in ["net_af_packet0,iface=a,framesz=1024", "net_af_packet0,iface=a,framesz=x"] {

@@ -1,4 +1,4 @@
-//! The port itself: bursts in, bursts out.
+//! The port itself: it receives and sends in bursts.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -14,62 +14,62 @@ use super::name::Name;
 use crate::clock::{Clock, clock};
 use crate::{Driver, Offer, OpenError};
 
-/// The longest train, in octets of IP: with its Ethernet header it is in one descriptor of any NIC, which hold less than
+/// The longest train, in octets of IP: with its Ethernet header it fits one descriptor of any NIC, which holds less than
 /// 16 KiB.
 const TRAIN_BYTES: u16 = 16_000;
-/// Room for a frame that comes, beside the packet: an Ethernet header with two tags, and a checksum that some NICs leave.
+/// Room for a received frame, beside the packet: an Ethernet header with two tags, and a checksum that some NICs leave.
 const BESIDE_PACKET: u16 = 26;
-/// Which part of the time that nothing has come is rested, and how long that is at least and at most.
+/// The divisor of the idle time that gives the rest, and the shortest and longest rest.
 const REST_PART: u32 = 8;
 const LEAST_REST: Duration = Duration::from_micros(20);
 const MOST_REST: Duration = Duration::from_millis(1);
-/// After so long without taking any, the device does not take the first of the frames that wait, or any.
+/// Time without any frame taken after which the oldest waiting frame is dropped.
 const GIVE_UP_AFTER: Duration = Duration::from_millis(10);
 
-/// Which device, and how it is to be used.
+/// The device, and how to use it.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// As DPDK names it: a virtual device with its arguments (`net_af_packet0,iface=eth0`), or a place on the PCI bus
-    /// (`0000:03:00.0`).
+    /// DPDK's name for it: a virtual device with its arguments (`net_af_packet0,iface=eth0`), or an address on the PCI
+    /// bus (`0000:03:00.0`).
     pub device: String,
-    /// Longest packet, in octets; without it, as the device has it.
+    /// Longest packet, in octets; `None` leaves the device's own.
     pub mtu: Option<u16>,
-    /// Frames that may have come and not been looked at, if the device takes so many.
+    /// Capacity for received frames that have not been looked at, if the device supports that many.
     pub receive_frames: u16,
-    /// Frames that may be under way.
+    /// Capacity for frames in flight.
     pub transmit_frames: u16,
 }
 
 impl Settings {
-    /// For one engine on this device.
+    /// Returns the settings for one engine on this device.
     #[must_use]
     pub fn new(device: &str) -> Self {
         Self {
             device: device.to_owned(),
             mtu: None,
-            // What one turn may be late for: 12 ms of full frames at a gigabit.
+            // Bounds how late a turn may be: 12 ms of full frames at a gigabit.
             receive_frames: 1024,
             transmit_frames: 512,
         }
     }
 }
 
-/// What has passed, as DPDK counts it.
+/// Counters of what has passed, from DPDK.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Frames that have come.
     pub received: u64,
-    /// Those that found no descriptor or no buffer, as far as the device tells.
+    /// Frames that found no descriptor or no buffer, as far as the device reports.
     pub lost: u64,
-    /// Those that had an error, or were longer than a packet can be.
+    /// Frames that had an error, or were longer than a packet can be.
     pub left_aside: u64,
     /// Frames that have left.
     pub sent: u64,
-    /// Those that the device did not take, and what it counts as errors: more than once if it was offered one again.
+    /// Frames that the device did not take, and its count of errors: a frame that was offered again counts more than once.
     pub refused: u64,
 }
 
-/// A device by DPDK.
+/// A device, by DPDK.
 pub struct Port {
     raw: ffi::Port,
     found: Found,
@@ -77,14 +77,14 @@ pub struct Port {
     kernel: Option<Kernel>,
     capabilities: Capabilities,
     clock: Clock,
-    /// Of the last burst: the first that was not handed on, and how many there are.
+    /// Position in the last burst: the first frame that was not passed on, and the number of frames.
     next: u16,
     arrived: u16,
     /// When a frame last came.
     received: Instant,
-    /// Since when frames wait and none is taken.
+    /// The time since which frames wait and none is taken.
     stuck: Option<Instant>,
-    /// Whether some wait.
+    /// Whether frames wait.
     waiting: bool,
 }
 
@@ -141,46 +141,46 @@ impl Port {
         })
     }
 
-    /// Its Ethernet address.
+    /// Returns the Ethernet address.
     #[must_use]
     pub fn mac(&self) -> [u8; 6] {
         self.found.mac
     }
 
-    /// What DPDK calls the device.
+    /// DPDK's name for the device.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Name of its driver in DPDK.
+    /// Name of the device's driver in DPDK.
     #[must_use]
     pub fn driver(&self) -> &str {
         &self.found.driver
     }
 
-    /// The kernel's device that this one reads along on, by its number: the kernel sees all that comes, too.
+    /// Returns the index of the kernel's device whose frames this one also reads: the kernel sees all of them, too.
     #[must_use]
     pub fn reads_along(&self) -> Option<i32> {
         let is_one = ["net_af_packet", "net_pcap"].contains(&self.driver());
         self.kernel.as_ref().filter(|_| is_one).map(|kernel| kernel.index)
     }
 
-    /// The kernel's end of this device, by its name, if that is a TAP.
+    /// Returns the name of the kernel's end of this device, if that is a TAP.
     #[must_use]
     pub fn tap(&self) -> Option<&str> {
         let kernel = self.kernel.as_ref().filter(|_| self.driver() == "net_tap");
         kernel.map(|kernel| kernel.name.as_str())
     }
 
-    /// What is to be set elsewhere for frames to come as they are.
+    /// Returns what should be set elsewhere for frames to arrive unmodified.
     #[must_use]
     pub fn advice(&self) -> Option<String> {
         self.reads_along()?;
         self.kernel.as_ref().and_then(Kernel::advice)
     }
 
-    /// What has passed so far.
+    /// Returns the counters so far.
     pub fn statistics(&mut self) -> Statistics {
         let counts = self.raw.counts();
         Statistics {
@@ -192,7 +192,7 @@ impl Port {
         }
     }
 
-    /// Hands over what waits. What the device does not take for long is given up: it would hold up all else.
+    /// Hands waiting frames to the device. A frame that it does not take for long is dropped: it would hold up all others.
     fn send(&mut self) {
         let (taken, left) = self.raw.send();
         self.waiting = left > 0;
@@ -208,7 +208,7 @@ impl Port {
     }
 }
 
-/// Of net_af_packet: the longest packet that its slots hold, which are made to hold the device's.
+/// For net_af_packet: sizes its slots for the device's MTU, and returns the longest packet that they hold.
 fn fit_slots(name: &mut Name, settings: &Settings) -> Result<Option<u16>, OpenError> {
     if !name.is_of("net_af_packet") {
         return Ok(None);
@@ -227,9 +227,9 @@ fn fit_slots(name: &mut Name, settings: &Settings) -> Result<Option<u16>, OpenEr
     mtu_of(device).map(|mtu| name.fit(mtu)).transpose()
 }
 
-/// What the device can do, as far as that can be used.
+/// Returns the device's offloads that can be used.
 fn usable(found: &Found) -> Abilities {
-    // net_tap cuts trains of IPv4 only, and none with segments as long as its MTU allows (pmd_tx_burst).
+    // net_tap cuts trains of IPv4 only, and not into segments as long as its MTU allows (pmd_tx_burst).
     let cuts_trains = found.abilities.cuts_trains && found.driver != "net_tap";
     Abilities { cuts_trains, ..found.abilities }
 }
@@ -266,7 +266,7 @@ impl Driver for Port {
         let mut handed = 0;
         while handed < budget {
             if self.next == self.arrived {
-                // Always a whole burst: some drivers take none out where fewer are asked for.
+                // Always a whole burst: some drivers return nothing if fewer frames are asked for.
                 (self.next, self.arrived) = (0, self.raw.receive());
                 if self.arrived == 0 {
                     break;
@@ -287,7 +287,7 @@ impl Driver for Port {
     }
 
     fn offer(&mut self, fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>) -> io::Result<Offer> {
-        // A burst that is full leaves first.
+        // A full burst is sent first.
         if self.raw.room().is_none() {
             self.send();
         }

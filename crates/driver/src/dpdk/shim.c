@@ -21,40 +21,40 @@
 #include <rte_tcp.h>
 #include <rte_udp.h>
 
-/* Frames that are taken in, and handed over, at once. */
+/* Frames that are received, and sent, at once. */
 #define BURST 32
-/* The longest frame that is put together of several buffers: the longest packet of IP, and what stands before it. */
+/* The longest frame that is joined from several buffers: the longest IP packet, and the header before it. */
 #define LONGEST_FRAME (65535 + 18)
-/* Before each frame, for drivers that want it. */
+/* Octets before each frame, which some drivers demand. */
 #define HEADROOM RTE_PKTMBUF_HEADROOM
-/* Drivers ask for no less (RTE_MBUF_DEFAULT_DATAROOM). */
+/* Drivers demand no less (RTE_MBUF_DEFAULT_DATAROOM). */
 #define LEAST_ROOM 2048
 
 struct uncork_dpdk_port {
     uint16_t number;
     struct rte_mempool *receive_pool;
     struct rte_mempool *transmit_pool;
-    /* What has come. */
+    /* The received burst. */
     struct rte_mbuf *in[BURST];
     uint16_t in_count;
-    /* What leaves. */
+    /* Frames to be sent. */
     struct rte_mbuf *out[BURST];
     uint16_t out_count;
     struct rte_mbuf *room;
-    /* Whether the device fills in IPv4's own checksum. */
+    /* Whether the device fills in the IPv4 header checksum. */
     int sums_ipv4;
-    /* Whether some frame asks the device for anything but to be sent. */
+    /* Whether frames may ask for an offload. */
     int prepares;
     uint64_t too_long;
     uint64_t given_up;
-    /* A frame of several buffers is put together here. */
+    /* A frame of several buffers is joined here. */
     uint8_t whole[LONGEST_FRAME];
 };
 
-/* Ports that are attached. */
+/* The ports that are attached. */
 static uint8_t attached[RTE_MAX_ETHPORTS];
 
-/* What DPDK says goes nowhere but here: its first sentence is the reason, the rest what came of it. */
+/* DPDK's log goes only here: its first sentence is the reason, the rest what came of it. */
 static pthread_mutex_t said_lock = PTHREAD_MUTEX_INITIALIZER;
 static char said[256];
 static size_t said_bytes;
@@ -83,7 +83,7 @@ void uncork_dpdk_said(char *text, size_t room) {
     pthread_mutex_unlock(&said_lock);
 }
 
-/* One lcore that is all processors of the thread: DPDK binds threads to lcores, and there is nothing to bind to. */
+/* Makes one lcore of all processors of the thread: DPDK binds threads to lcores, so this leaves the thread unbound. */
 static void lcore_of(const cpu_set_t *processors, char *text, size_t room) {
     size_t used = (size_t)snprintf(text, room, "--lcores=0@(");
     const char *comma = "";
@@ -108,26 +108,26 @@ int uncork_dpdk_start(int count, const char *const *arguments) {
         return -ENOMEM;
     setvbuf(listening, NULL, _IONBF, 0);
     for (int at = 0; at < count; at++)
-        /* DPDK changes their order, and nothing of them. */
+        /* DPDK reorders the pointers, and does not change the strings. */
         all[at] = (char *)(uintptr_t)arguments[at];
     lcore_of(&processors, lcores, sizeof lcores);
     all[count] = lcores;
     rte_openlog_stream(listening);
-    /* Why it cannot start, and all its options, it prints, too, beside its log. */
+    /* Why it cannot start, and a list of its options, it prints to the streams beside its log. */
     FILE *output = stdout, *error = stderr;
     stdout = stderr = listening;
     int started = rte_eal_init(count + 1, all);
     stdout = output;
     stderr = error;
     pthread_setaffinity_np(pthread_self(), sizeof processors, &processors);
-    /* Nothing is in there. What is above it may be another program's. */
+    /* The directory is empty. The one above it may be another program's. */
     rmdir(rte_eal_get_runtime_dir());
     if (started < 0)
         return rte_errno > 0 ? -rte_errno : -EIO;
     return 0;
 }
 
-/* The port of this name, or the first of the device of this name. */
+/* Returns the port of this name, or the first port of the device of this name. */
 static int port_of(const char *name) {
     uint16_t port;
     if (rte_eth_dev_get_port_by_name(name, &port) == 0)
@@ -143,7 +143,7 @@ static int port_of(const char *name) {
 
 int uncork_dpdk_attach(const char *name, const char *with_arguments) {
     int done = rte_dev_probe(with_arguments);
-    /* Of a PCI device that it was started for, DPDK has it already. */
+    /* DPDK already has the PCI device that it was started for. */
     if (done < 0 && done != -EEXIST)
         return done;
     int port = port_of(name);
@@ -196,7 +196,7 @@ static struct rte_mempool *make_pool(const char *what, uint16_t port, unsigned f
     snprintf(name, sizeof name, "uncork-%s-%u", what, port);
     if (room > UINT16_MAX)
         room = UINT16_MAX;
-    /* Twice a burst is kept apart for the thread that has started DPDK; others do without. */
+    /* The cache, twice a burst, serves the thread that has started DPDK; others do without. */
     return rte_pktmbuf_pool_create(name, frames + 6 * BURST, 2 * BURST, 0, (uint16_t)room, rte_eth_dev_socket_id(port));
 }
 
@@ -217,8 +217,8 @@ static int configure(uint16_t port, const struct uncork_dpdk_wanted *wanted, con
     return rte_eth_dev_configure(port, 1, 1, &conf);
 }
 
-/* Some drivers take a pool only if its buffers hold the longest frame that they might ever have, and say so by
- * refusing: then with longer ones. */
+/* Some drivers accept a pool only if its buffers hold the longest frame that they might ever receive, and otherwise
+ * refuse it: then the buffers are doubled. */
 static int set_up_receiving(struct uncork_dpdk_port *self, uint16_t bytes, uint16_t frames) {
     for (uint32_t room = bytes;; room *= 2) {
         uint16_t octets = room > UINT16_MAX - HEADROOM ? UINT16_MAX - HEADROOM : (uint16_t)room;
@@ -243,7 +243,7 @@ static int set_up(struct uncork_dpdk_port *self, const struct uncork_dpdk_wanted
     if ((done = rte_eth_dev_info_get(port, &info)) != 0 || (done = configure(port, wanted, &info)) != 0)
         return done;
     self->sums_ipv4 = (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_IPV4_CKSUM) != 0;
-    /* Some drivers want to be told once more, others cannot be told at all. */
+    /* Some drivers must be told the MTU once more, others cannot be told at all. */
     done = wanted->mtu == 0 ? 0 : rte_eth_dev_set_mtu(port, wanted->mtu);
     if ((done != 0 && done != -ENOTSUP) ||
         (done = rte_eth_dev_adjust_nb_rx_tx_desc(port, &receive_frames, &transmit_frames)) != 0)
@@ -255,7 +255,7 @@ static int set_up(struct uncork_dpdk_port *self, const struct uncork_dpdk_wanted
         (done = rte_eth_tx_queue_setup(port, 0, transmit_frames, rte_eth_dev_socket_id(port), NULL)) != 0 ||
         (done = rte_eth_dev_start(port)) != 0)
         return done;
-    /* Neighbour discovery of IPv6 is multicast. What cannot be told has it anyway, or goes without. */
+    /* IPv6 neighbour discovery is multicast. A device without this setting receives it anyway, or goes without. */
     (void)rte_eth_allmulticast_enable(port);
     return 0;
 }
@@ -275,7 +275,7 @@ struct uncork_dpdk_port *uncork_dpdk_open(uint16_t port, const struct uncork_dpd
     *error = set_up(self, wanted);
     if (*error == 0)
         return self;
-    /* The device may refer to the pools until it is gone. */
+    /* The device may refer to the pools until it is removed. */
     remove_device(port);
     free_pools(self);
     free(self);
@@ -318,7 +318,7 @@ void uncork_dpdk_frame(struct uncork_dpdk_port *self, uint16_t number, struct un
         frame->bytes = 0;
     }
     frame->octets = rte_pktmbuf_read(mbuf, 0, frame->bytes, self->whole);
-    /* "None": not filled in, and known to be whole. */
+    /* CKSUM_NONE: the checksum is not filled in, and the data are known to be intact. */
     frame->segment_bytes = mbuf->ol_flags & RTE_MBUF_F_RX_LRO ? mbuf->tso_segsz : 0;
     frame->good = sum == RTE_MBUF_F_RX_L4_CKSUM_GOOD || sum == RTE_MBUF_F_RX_L4_CKSUM_NONE;
 }
@@ -331,8 +331,8 @@ uint8_t *uncork_dpdk_room(struct uncork_dpdk_port *self) {
     return self->room == NULL ? NULL : rte_pktmbuf_mtod(self->room, uint8_t *);
 }
 
-/* The sum of the pseudo-header is in the field. For a train DPDK wants it without the length, and IPv4's own to be
- * nothing if the device fills that in. */
+/* The field holds the checksum of the pseudo-header. For a train DPDK wants it without the length, and the IPv4 header
+ * checksum zero if the device fills that in. */
 static void prepare_train(struct uncork_dpdk_port *self, struct rte_mbuf *mbuf,
                           const struct uncork_dpdk_leaving *leaving) {
     struct rte_tcp_hdr *tcp = rte_pktmbuf_mtod_offset(mbuf, struct rte_tcp_hdr *, leaving->transport_at);
@@ -376,7 +376,7 @@ static void forget_first(struct uncork_dpdk_port *self, uint16_t count) {
 
 uint16_t uncork_dpdk_send(struct uncork_dpdk_port *self, uint16_t *taken) {
     uint16_t ready = self->out_count;
-    /* Some devices want headers changed before they do their part. Done twice, it changes nothing more. */
+    /* Some devices need headers changed before they do their part. Preparing a frame twice changes nothing more. */
     if (self->prepares && ready > 0)
         ready = rte_eth_tx_prepare(self->number, 0, self->out, ready);
     *taken = ready > 0 ? rte_eth_tx_burst(self->number, 0, self->out, ready) : 0;

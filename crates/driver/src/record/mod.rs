@@ -1,8 +1,8 @@
-//! Writing down what passes, as a capture that Wireshark reads.
+//! Recording of frames, as a capture that Wireshark reads.
 //!
 //! Frames are recorded as the driver sees them: a train is one frame, and a checksum that is left to
 //! the device is not filled in; a comment on the frame says so. Nothing that happens to the file, a
-//! full disk included, touches the traffic.
+//! full disk included, affects the traffic.
 
 mod pcapng;
 
@@ -19,13 +19,13 @@ use crate::decorator::as_inner;
 use crate::{Driver, Offer};
 use pcapng::Direction;
 
-/// Written at once; so much can be lost to a kill, and only what is younger than [`FLUSH_AFTER`].
+/// Octets that are written at once: the most that a kill can lose, and only what is younger than [`FLUSH_AFTER`].
 const BUFFER_BYTES: usize = 1 << 18;
 /// A reader of the growing file (tail -f, Wireshark's pipe) sees frames no later than this, as long
 /// as others follow.
 const FLUSH_AFTER: Duration = Duration::from_millis(500);
 
-/// How the recording went so far.
+/// The state of a recording.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Frames written.
@@ -43,20 +43,20 @@ pub struct Record<D, W: Write> {
 }
 
 struct Recorder<W: Write> {
-    /// Not there before it begins, and taken away when writing has failed.
+    /// `None` before the recording begins, and once writing has failed.
     file: Option<W>,
     clock: WallClock,
     flushed: Duration,
-    /// What is not written yet.
+    /// Blocks that are not written yet.
     pending: Vec<u8>,
     block: Vec<u8>,
     comment: String,
     outcome: Outcome,
-    /// Told at once when writing has failed.
+    /// Called at once when writing has failed.
     fails: Fails,
 }
 
-/// What is done with the error that ends a recording.
+/// Handles the error that ends a recording.
 type Fails = Box<dyn FnMut(&io::Error)>;
 
 impl<D: Driver, W: Write> std::fmt::Debug for Record<D, W> {
@@ -66,16 +66,16 @@ impl<D: Driver, W: Write> std::fmt::Debug for Record<D, W> {
 }
 
 impl<D: Driver> Record<D, File> {
-    /// Will record into a file, from [`begin`](Self::begin) on. `interface` is the name that the capture gives it.
+    /// Prepares to record into a file, from [`begin`](Self::begin) on. `interface` is the name that the capture gives it.
     pub fn later(inner: D, interface: &str) -> Self {
         Self::into(inner, None, interface, wall_clock())
     }
 
-    /// Records into a new file from now on; one that is there is overwritten, unless another process records into it.
+    /// Records into a new file from now on; an existing one is overwritten, unless another process records into it.
     ///
     /// # Errors
     ///
-    /// If the file cannot be made, or is another's. What happens to it later is told by [`outcome`](Self::outcome).
+    /// If the file cannot be created, or another process records into it. Later errors are in [`outcome`](Self::outcome).
     pub fn begin(&mut self, path: &Path) -> io::Result<()> {
         self.recorder.file = Some(claim(path)?);
         self.recorder.write_out();
@@ -83,11 +83,11 @@ impl<D: Driver> Record<D, File> {
     }
 }
 
-/// An empty file, which is ours for as long as it is open: two recordings in one are none.
+/// Opens and locks an empty file: two recordings in one file would make it unreadable.
 fn claim(path: &Path) -> io::Result<File> {
-    // Whose it is has to be known before anything in it is lost.
+    // The lock has to be held before the file is truncated.
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
-    // A pipe or a device has no contents to be lost, and may well be several's.
+    // A pipe or a device has no contents to lose, and may well be shared.
     if file.metadata()?.is_file() {
         file.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => io::Error::other("it is being recorded into by another"),
@@ -99,14 +99,14 @@ fn claim(path: &Path) -> io::Result<File> {
 }
 
 impl<D: Driver, W: Write> Record<D, W> {
-    /// Records into anything, at the times that `clock` tells.
+    /// Records into anything, with the times of `clock`.
     pub fn new(inner: D, file: W, interface: &str, clock: WallClock) -> Self {
         let mut record = Self::into(inner, Some(file), interface, clock);
         record.recorder.write_out();
         record
     }
 
-    /// With the beginning of the file to be written.
+    /// Makes the recorder, with the head of the file pending.
     fn into(inner: D, file: Option<W>, interface: &str, clock: WallClock) -> Self {
         let medium: Medium = inner.capabilities().medium;
         let mut recorder = Recorder {
@@ -123,8 +123,8 @@ impl<D: Driver, W: Write> Record<D, W> {
         Self { inner, recorder }
     }
 
-    /// Has `fails` told of the error that ends the recording, at once: the traffic may go on for
-    /// days. If the beginning of the file is written already, what became of that is told here.
+    /// Has `fails` called with the error that ends the recording, at once: the traffic may go on for
+    /// days. If writing the head of the file has failed already, it is called here.
     #[must_use]
     pub fn telling(mut self, mut fails: impl FnMut(&io::Error) + 'static) -> Self {
         if let Some(error) = &self.recorder.outcome.error {
@@ -134,19 +134,19 @@ impl<D: Driver, W: Write> Record<D, W> {
         self
     }
 
-    /// How it went so far.
+    /// Returns the state of the recording.
     pub fn outcome(&self) -> &Outcome {
         &self.recorder.outcome
     }
 
-    /// Writes down what is not written yet, and gives the error that has ended the recording, if one
+    /// Writes what is pending, and takes the error that has ended the recording, if one
     /// has.
     pub fn take_error(&mut self) -> Option<io::Error> {
         self.recorder.write_out();
         self.recorder.outcome.error.take()
     }
 
-    /// The driver under it.
+    /// The driver below.
     pub fn inner_mut(&mut self) -> &mut D {
         &mut self.inner
     }

@@ -1,5 +1,5 @@
 //! Blocks of pcapng (draft-ietf-opsawg-pcapng): one section, one interface, one packet block for each
-//! frame. In the machine's own order, as the format allows.
+//! frame. In native byte order, as the format allows.
 
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ const OPTION_RESOLUTION: u16 = 9;
 /// Enhanced packet: flags.
 const OPTION_FLAGS: u16 = 2;
 
-/// Time stamps count units of 10⁻⁹ seconds.
+/// Time stamps are in units of 10⁻⁹ seconds.
 const NANOSECONDS: u8 = 9;
 
-/// linktype.html of tcpdump.org.
+/// Link types of tcpdump.org/linktypes.html.
 fn link_type(medium: Medium) -> u16 {
     match medium {
         Medium::Ethernet => 1,
@@ -31,14 +31,14 @@ fn link_type(medium: Medium) -> u16 {
     }
 }
 
-/// Which way a frame went: the lowest two bits of epb_flags.
+/// Direction of a frame: the lowest two bits of epb_flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
     In = 1,
     Out = 2,
 }
 
-/// A block in the making.
+/// A block under construction.
 struct Block<'a> {
     to: &'a mut Vec<u8>,
     begin: usize,
@@ -48,12 +48,12 @@ impl<'a> Block<'a> {
     fn begin(to: &'a mut Vec<u8>, kind: u32) -> Self {
         let begin = to.len();
         to.extend(kind.to_ne_bytes());
-        // Its length, when that is known.
+        // Its length, filled in when known.
         to.extend([0; 4]);
         Self { to, begin }
     }
 
-    /// Octets, and as many more as make their number a multiple of four.
+    /// Appends octets, padded to a multiple of four.
     fn padded(&mut self, octets: &[u8]) {
         self.to.extend_from_slice(octets);
         self.to.resize(self.to.len().next_multiple_of(4), 0);
@@ -68,35 +68,35 @@ impl<'a> Block<'a> {
 
     fn end(mut self) {
         self.option(OPTION_END, &[]);
-        // A multiple of four, as all begin with one.
+        // A multiple of four, as every block begins at one.
         let length = u32::try_from(self.to.len() - self.begin + 4).unwrap_or(u32::MAX);
         self.to.extend(length.to_ne_bytes());
         self.to[self.begin + 4..self.begin + 8].copy_from_slice(&length.to_ne_bytes());
     }
 }
 
-/// What a file begins with.
+/// Writes the head of a file.
 pub(super) fn head(to: &mut Vec<u8>, medium: Medium, interface: &str) {
     to.clear();
     let mut section = Block::begin(to, SECTION_HEADER);
     section.to.extend(BYTE_ORDER_MAGIC.to_ne_bytes());
     section.to.extend(1_u16.to_ne_bytes());
     section.to.extend(0_u16.to_ne_bytes());
-    // Of the section: not known, as it is written while it grows.
+    // Length of the section: unknown, as the file grows.
     section.to.extend((-1_i64).to_ne_bytes());
     section.option(OPTION_USER_APPLICATION, b"uncork");
     section.end();
     let mut description = Block::begin(to, INTERFACE_DESCRIPTION);
     description.to.extend(link_type(medium).to_ne_bytes());
     description.to.extend(0_u16.to_ne_bytes());
-    // No frame is cut.
+    // Snapshot length: no frame is cut.
     description.to.extend(0_u32.to_ne_bytes());
     description.option(OPTION_NAME, interface.as_bytes());
     description.option(OPTION_RESOLUTION, &[NANOSECONDS]);
     description.end();
 }
 
-/// A frame.
+/// Writes a packet block.
 pub(super) fn frame(
     to: &mut Vec<u8>,
     time: Duration,

@@ -1,4 +1,4 @@
-//! TCP_INFO of a kernel's socket, asked for over netlink (sock_diag(7)), which needs no pointer.
+//! TCP_INFO of a kernel socket, queried over netlink (sock_diag(7)), which needs no pointer.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,11 +13,11 @@ use crate::conversation::{HOST, PEER};
 /// linux/sock_diag.h, linux/inet_diag.h.
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const INET_DIAG_INFO: u16 = 2;
-/// Octets of a message's header, and of what is in front of an answer's attributes.
+/// Length of a message's header, and of what precedes the attributes of an answer.
 const HEADER_BYTES: usize = 16;
 const ANSWER_BYTES: usize = HEADER_BYTES + 72;
 
-/// What the kernel tells of the connection between a port of the host's and one of the peer's.
+/// Returns the kernel's TCP_INFO of the connection between a port of the host and one of the peer.
 pub(super) fn of(local: &SocketAddr, peer_port: u16) -> io::Result<Vec<u8>> {
     let line = socket(
         AddressFamily::Netlink,
@@ -44,14 +44,14 @@ pub(super) fn of(local: &SocketAddr, peer_port: u16) -> io::Result<Vec<u8>> {
     Err(missing())
 }
 
-/// A struct inet_diag_req_v2 for one connection.
+/// Returns a struct inet_diag_req_v2 for one connection.
 fn request(local_port: u16, peer_port: u16) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend(72_u32.to_ne_bytes());
     out.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
     out.extend(1_u16.to_ne_bytes());
     out.extend([0; 8]);
-    // INET, TCP, with TCP_INFO, in whatever state.
+    // AF_INET, TCP, with TCP_INFO, in any state.
     out.extend([2, 6, 1 << (INET_DIAG_INFO - 1), 0]);
     out.extend(u32::MAX.to_ne_bytes());
     out.extend(local_port.to_be_bytes());
@@ -60,7 +60,7 @@ fn request(local_port: u16, peer_port: u16) -> Vec<u8> {
         out.extend(address.octets());
         out.extend([0; 12]);
     }
-    // Of any device, with whatever cookie.
+    // Any device, any cookie.
     out.extend([0; 4]);
     out.extend([0xff; 8]);
     out

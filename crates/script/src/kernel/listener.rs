@@ -1,4 +1,4 @@
-//! What the host sends, with the kernel's own word for when.
+//! Packets that the host sends, with the kernel's own time stamps.
 
 use std::io::{ErrorKind, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -16,7 +16,7 @@ use uncork_wire::{Protocol, ipv4};
 use crate::conversation::HOST;
 use crate::host::{HostError, Sent};
 
-/// A packet socket that hears all that goes in and out of this namespace.
+/// A packet socket that receives everything into and out of this namespace.
 #[derive(Debug)]
 pub(super) struct Wire {
     socket: OwnedFd,
@@ -34,7 +34,7 @@ impl Wire {
         Ok(Self { socket, began })
     }
 
-    /// The next packet of the host's TCP, waited for until then.
+    /// Returns the next packet of the host's TCP, waiting until `until`.
     pub(super) fn next(&self, until: Duration) -> Result<Option<Sent>, HostError> {
         loop {
             match self.take() {
@@ -56,7 +56,7 @@ impl Wire {
 
     fn wait(&self, left: Duration) -> Result<(), HostError> {
         let mut watched = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
-        // Not less than is left, or it would be asked in a loop.
+        // Rounded up, or the wait would become a busy loop.
         let millis = i32::try_from(left.as_millis() + 1).unwrap_or(i32::MAX);
         let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
         match poll(&mut watched, timeout) {
@@ -65,7 +65,7 @@ impl Wire {
         }
     }
 
-    /// A packet, if it is one of the host's TCP.
+    /// Returns a packet, if it is one of the host's TCP.
     fn take(&self) -> std::io::Result<Option<Sent>> {
         let mut bytes = vec![0; usize::from(u16::MAX)];
         let mut stamps = nix::cmsg_space!(TimeSpec);

@@ -1,11 +1,11 @@
 //! The kernel of this machine: sockets in a network namespace of their own, and a TUN device whose other
-//! end is here.
+//! end is held here.
 //!
-//! A segment that is written to a TUN device has gone through the kernel's TCP when write(2) returns, so
-//! that an answer "at once" is there already, however busy the machine. What leaves is seen by a packet
-//! socket, which says when the kernel sent it, not when this process came to look. Only what is done
-//! here can be late: this thread therefore goes before ordinary ones where it may, and [`crate::play`]
-//! keeps account of the rest.
+//! The kernel's TCP has processed a segment that is written to a TUN device when write(2) returns, so
+//! an answer "at once" is there already, however busy the machine. Outgoing packets are seen by a packet
+//! socket, which gives the time when the kernel sent them, not when this process looked. Only what this
+//! process does can be late: so this thread gets real-time priority if it may, and [`crate::play`]
+//! accounts for the rest.
 
 mod info;
 mod listener;
@@ -32,7 +32,7 @@ use sockets::Sockets;
 const MTU: u16 = 1500;
 
 /// A tick is 10 ms at HZ=100, the longest that kernels have. A timer is late by an eighth of its time
-/// (kernel/time/timer.c), and by what a busy machine adds; 40 and 200 ms stay apart.
+/// (kernel/time/timer.c), and by what a busy machine adds; 40 and 200 ms stay distinguishable.
 const TOLERANCE: Tolerance = Tolerance {
     early: Duration::from_millis(10),
     late: Duration::from_millis(100),
@@ -40,7 +40,7 @@ const TOLERANCE: Tolerance = Tolerance {
     part: 8,
 };
 
-/// A host with the kernel's TCP, in the network namespace of the thread that has it.
+/// A host with the kernel's TCP, in the network namespace of its owner's thread.
 #[derive(Debug)]
 pub struct Kernel {
     began: SystemTime,
@@ -50,11 +50,11 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Plays a script in a namespace that is made for it. `label` becomes part of its name.
+    /// Plays a script in a namespace that is created for it. `label` becomes part of its name.
     ///
     /// # Errors
     ///
-    /// [`HostError`] if it cannot be prepared. Inside: what the script says of the kernel.
+    /// [`HostError`] if it cannot be set up. The inner result is the script's verdict on the kernel.
     pub fn play(label: &str, script: &Script) -> Result<Result<String, Failure>, HostError> {
         if script.setup.old_quick_acks {
             let wants = "the kernel of this machine counts quick ACKs as it does";
@@ -62,14 +62,14 @@ impl Kernel {
         }
         let place = |error: &dyn std::fmt::Display| HostError::Place(error.to_string());
         let namespace = Namespace::new(label).map_err(|error| place(&error))?;
-        // The device is made inside, and prepared with ip(8), which works from outside.
+        // The device is created inside, and set up with ip(8), which works from outside.
         let (script, setup) = (script.clone(), script.setup.clone());
         thread::scope(|scope| {
             let (made, ready) = mpsc::channel::<()>();
             let (prepared, go) = mpsc::channel::<Result<(), HostError>>();
             let namespace = &namespace;
             scope.spawn(move || {
-                // Nobody is told when the thread inside has ended before it made a device.
+                // The channel is closed if the thread inside has ended before it created a device.
                 if ready.recv().is_ok() {
                     let _ = prepared.send(prepare(namespace, &setup));
                 }
@@ -87,7 +87,7 @@ impl Kernel {
         made: &mpsc::Sender<()>,
         prepared: &mpsc::Receiver<Result<(), HostError>>,
     ) -> Result<Self, HostError> {
-        // Of the namespace that this thread is in, as all below it.
+        // Of this thread's namespace, as with everything below.
         for (name, value) in baseline().chain(setup.sysctls.clone()) {
             let file = format!("/proc/sys/net/ipv4/{name}");
             if NEW.contains(&name.as_str()) && !std::fs::exists(&file).unwrap_or(false) {
@@ -107,7 +107,7 @@ impl Kernel {
         let stopped = || HostError::Place("the thread that prepares the device is gone".into());
         made.send(()).map_err(|_| stopped())?;
         prepared.recv().map_err(|_| stopped())??;
-        // Without the privilege it is one thread among others.
+        // Without the privilege the thread keeps its ordinary priority.
         let _ = uncork_link::go_first();
         let began = SystemTime::now();
         let (wire, sockets) = (Wire::open(began)?, Sockets::default());
@@ -117,26 +117,26 @@ impl Kernel {
 
 const DEVICE: &str = "tun0";
 
-/// Settings that older kernels have not, and whose values here are what those do.
+/// Settings that older kernels lack, where the values here are those kernels' behaviour.
 const NEW: [&str; 1] = ["tcp_syn_linear_timeouts"];
 
-/// What a script can rely on, whatever this machine has been set to.
+/// Settings that a script can rely on, whatever this machine's are.
 fn baseline() -> impl Iterator<Item = (String, String)> {
     let settings = [
         ("tcp_autocorking", "1"),
         ("tcp_ecn", "2"),
         ("tcp_invalid_ratelimit", "500"),
-        // As the stack has it; Linux has had 4 MiB since 5.9.
+        // The stack's value; Linux has had 4 MiB since 5.9.
         ("tcp_limit_output_bytes", "131072"),
-        // A window of 64 KiB at first and a shift of 7, as the stack has them.
+        // An initial window of 64 KiB and a shift of 7, as the stack has them.
         ("tcp_rmem", "4096 131072 6291456"),
         ("tcp_sack", "1"),
         ("tcp_syncookies", "1"),
-        // RFC 6298 doubles from the first repetition on; Linux since 6.5 from the fifth.
+        // RFC 6298 doubles from the first retransmission on; Linux since 6.5 from the fifth.
         ("tcp_syn_linear_timeouts", "0"),
         ("tcp_timestamps", "1"),
         ("tcp_window_scaling", "1"),
-        // Nothing is remembered from one connection for the next.
+        // No metrics are remembered for later connections.
         ("tcp_no_metrics_save", "1"),
     ];
     settings.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()))
@@ -200,7 +200,7 @@ impl Host for Kernel {
     }
 
     fn next(&mut self, until: Duration) -> Result<Option<Sent>, HostError> {
-        // The device keeps what leaves until somebody takes it, and drops what it has no room for.
+        // The device queues outgoing packets until they are read, and drops those for which it has no room.
         let taken = self.device.receive(usize::MAX, &mut |_| {});
         taken.map_err(HostError::system("read from the TUN device"))?;
         self.wire.next(until)

@@ -1,4 +1,4 @@
-//! The kernel's sockets. None of them ever waits.
+//! The kernel's sockets, all non-blocking.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _};
@@ -13,7 +13,7 @@ use crate::conversation::{HOST, PEER, PORT, peer_port};
 use crate::host::{Answer, HostError};
 use crate::language::{Call, Choice};
 
-/// What has a name.
+/// The sockets by name.
 #[derive(Debug, Default)]
 pub(super) struct Sockets {
     listener: Option<Socket>,
@@ -23,8 +23,8 @@ pub(super) struct Sockets {
 fn open() -> io::Result<Socket> {
     let kind = Type::STREAM.nonblocking().cloexec();
     let socket = Socket::new(Domain::IPV4, kind, Some(Protocol::TCP))?;
-    // A namespace takes the congestion control of the machine, and may not choose another one for all
-    // of its sockets.
+    // A namespace inherits the machine's congestion control, and may not choose another default for
+    // its sockets.
     socket.set_tcp_congestion(b"cubic")?;
     Ok(socket)
 }

@@ -1,24 +1,24 @@
-//! Fields of TCP_INFO, by their names and places in Linux's structure (linux/tcp.h, struct tcp_info of 6.18).
+//! Fields of TCP_INFO, by their names and offsets in Linux's structure (linux/tcp.h, struct tcp_info of 6.18).
 
-/// A field.
+/// A field of the structure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field {
-    /// Its name without tcpi_.
+    /// Name without tcpi_.
     pub name: &'static str,
     at: usize,
     kind: Kind,
 }
 
-/// What is there.
+/// The type of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// A bit of an octet.
+    /// One bit of an octet.
     Bit(u8),
     /// A number of 16 bits.
     Half,
     /// A number of 32 bits.
     Word,
-    /// A time of so many microseconds a unit.
+    /// A time in units of this many microseconds.
     Time(u32),
 }
 
@@ -26,7 +26,7 @@ const fn field(name: &'static str, at: usize, kind: Kind) -> Field {
     Field { name, at, kind }
 }
 
-/// Those that scripts ask for.
+/// The fields that scripts may query.
 const KNOWN: [Field; 11] = [
     // TCPI_OPT_ECN and TCPI_OPT_ECN_SEEN in tcpi_options.
     field("ecn", 5, Kind::Bit(3)),
@@ -43,19 +43,19 @@ const KNOWN: [Field; 11] = [
 ];
 
 impl Field {
-    /// The one of this name.
+    /// Returns the field of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         KNOWN.into_iter().find(|field| field.name == name)
     }
 
-    /// Whether it is a time.
+    /// Whether the field is a time.
     #[must_use]
     pub fn is_time(&self) -> bool {
         matches!(self.kind, Kind::Time(_))
     }
 
-    /// What it has in such a structure; a time in microseconds.
+    /// Returns the field's value in such a structure; a time in microseconds.
     #[must_use]
     pub fn read(&self, info: &[u8]) -> Option<usize> {
         let from = info.get(self.at..)?;

@@ -1,4 +1,4 @@
-//! What a script says: see docs/PACKETDRILL.md, which this follows.
+//! The language of scripts, as docs/PACKETDRILL.md describes it.
 
 mod field;
 mod parse;
@@ -13,7 +13,7 @@ pub use field::Field;
 pub(crate) use segment::length;
 pub use segment::{Offered, Segment, Stamp};
 
-/// Who is asked.
+/// The host that is tested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// This project's stack.
@@ -22,120 +22,120 @@ pub enum Side {
     Kernel,
 }
 
-/// What is not understood of a script.
+/// A syntax error in a script.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {message}")]
 pub struct Badly {
-    /// Which line, from 1.
+    /// Number of the line, from 1.
     pub line: usize,
-    /// What about it.
+    /// What is wrong.
     pub message: String,
 }
 
-/// How the host is to be before anything happens.
+/// Setup of the host before the first event.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Setup {
-    /// Files in `/proc/sys/net/ipv4`, and what is in them.
+    /// Files in `/proc/sys/net/ipv4`, and their values.
     pub sysctls: Vec<(String, String)>,
-    /// A token bucket in front of the wire: bits a second, and octets that it holds.
+    /// A token bucket before the wire: bits a second, and its capacity in octets.
     pub link: Option<(u64, u32)>,
-    /// Quick ACKs are counted as Linux did before commit 059217c18be6.
+    /// Whether quick ACKs are counted as in Linux before commit 059217c18be6.
     pub old_quick_acks: bool,
 }
 
-/// A script.
+/// A parsed script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Script {
-    /// What it shows: its first line.
+    /// Its title, the first line.
     pub title: String,
-    /// Who alone it is for, and why.
+    /// The only host that it is for, if so, and why.
     pub only: Option<(Side, String)>,
-    /// What the host is like.
+    /// Setup of the host.
     pub setup: Setup,
-    /// What happens.
+    /// The events.
     pub lines: Vec<Line>,
 }
 
-/// Something that happens.
+/// One event of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// Where it is written, from 1.
+    /// Number of its line, from 1.
     pub number: usize,
-    /// Who alone does so.
+    /// The only host that it is for, if so.
     pub side: Option<Side>,
-    /// How long after what was before it.
+    /// Time after the event before it.
     pub after: Duration,
-    /// What.
+    /// The event itself.
     pub step: Step,
 }
 
-/// What happens.
+/// Kinds of events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// The peer sends.
+    /// The peer sends a segment.
     Inject(Segment),
-    /// The host must send.
+    /// The host must send a segment.
     Expect(Segment),
-    /// The program calls, and must be told this.
+    /// The program makes a call, which must have this result.
     Call(Call, Wanted),
-    /// Time passes in which nothing may be sent.
+    /// Time passes, in which the host must not send.
     Nothing,
 }
 
-/// What a call must say.
+/// Expected result of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
-    /// So many octets, or zero for done.
+    /// Success, with this many octets, or zero for other calls.
     Done(usize),
-    /// A time, as exactly as the host is.
+    /// A time, within the host's tolerance.
     Time(Duration),
-    /// This error.
+    /// Failure with this error.
     Failed(Errno),
 }
 
-/// A socket call. Sockets have a letter for a name, as connections have.
+/// A socket call. Sockets are named by letters, as connections are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
     /// listen(2) at port 80, after bind(2).
     Listen {
-        /// Its second argument.
+        /// Backlog.
         backlog: i32,
     },
-    /// close(2) of what listens.
+    /// close(2) of the listener.
     CloseListener,
     /// accept(2).
     Accept(char),
-    /// connect(2) to where the connection of this name is.
+    /// connect(2) to the peer's end of the connection of this name.
     Connect(char),
     /// send(2).
     Send {
-        /// On which socket.
+        /// Name of the socket.
         socket: char,
-        /// How much.
+        /// Number of octets.
         bytes: usize,
-        /// With MSG_MORE, MSG_EOR or neither.
+        /// MSG_MORE, MSG_EOR or neither.
         flags: i32,
     },
     /// recv(2).
     Recv {
-        /// On which socket.
+        /// Name of the socket.
         socket: char,
-        /// How much at most.
+        /// Most octets.
         bytes: usize,
     },
     /// shutdown(2), with its second argument.
     Shutdown(char, i32),
     /// close(2).
     Close(char),
-    /// SO_ERROR is asked for: fails with it.
+    /// getsockopt(2) of SO_ERROR: fails with that error.
     Error(char),
-    /// A field of TCP_INFO is asked for.
+    /// getsockopt(2) of TCP_INFO: a field of it.
     Info(char, Field),
     /// setsockopt(2).
     Set(char, Choice),
 }
 
-/// An option, and what it is set to.
+/// An option and its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
     /// TCP_NODELAY.

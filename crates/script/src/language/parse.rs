@@ -1,4 +1,4 @@
-//! Lines of a script.
+//! Parsing of a script's lines.
 
 use std::time::Duration;
 
@@ -27,13 +27,13 @@ struct Reader {
     only: Option<(Side, String)>,
     setup: Setup,
     lines: Vec<Line>,
-    /// How often, from which of `lines` on.
+    /// Count of repetitions, and the first of the repeated `lines`.
     repeating: Option<(usize, usize)>,
 }
 
 impl Reader {
     fn line(&mut self, number: usize, text: &str) -> Result<(), String> {
-        // Segments have no `#`, so what is behind one is for the reader.
+        // Segments contain no `#`, so text after one is a comment.
         let (text, comment) = text.split_once('#').unwrap_or((text, ""));
         let (text, comment) = (text.trim(), comment.trim());
         if self.title.is_none() {
@@ -67,7 +67,7 @@ impl Reader {
         Ok(())
     }
 
-    /// What is no event; whether it was.
+    /// Handles a line that is no event; returns whether it was one.
     fn directive(&mut self, text: &str, comment: &str) -> Result<bool, String> {
         let words: Vec<&str> = text.split_whitespace().collect();
         match words[..] {
@@ -124,7 +124,7 @@ fn step(text: &str) -> Result<Step, String> {
     if text == "nothing" {
         return Ok(Step::Nothing);
     }
-    // `< …` and `> …`, or `b< …` for a connection that is not the first.
+    // `< …` and `> …`, or `b< …` for another connection than the first.
     for (sign, inward) in [('<', true), ('>', false)] {
         let Some((name, rest)) = text.split_once(sign) else { continue };
         let connection = match name {
@@ -157,7 +157,7 @@ fn step(text: &str) -> Result<Step, String> {
             Call::Recv { .. } => return Err("recv says what it must give: `= 100`".to_owned()),
             Call::Error(_) => return Err("error says which: `= ECONNRESET`, `= 0`".to_owned()),
             Call::Info(..) => return Err("info says what it must tell: `= 1`".to_owned()),
-            // A socket that does not wait says so (connect(2)).
+            // A non-blocking socket fails so (connect(2)).
             Call::Connect(_) => Wanted::Failed(nix::errno::Errno::EINPROGRESS),
             _ => Wanted::Done(0),
         },

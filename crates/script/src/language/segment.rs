@@ -1,4 +1,4 @@
-//! Segments as tcpdump writes them, with numbers relative to both sides' first.
+//! Segments as tcpdump writes them, with numbers relative to each side's initial one.
 
 use std::fmt;
 
@@ -6,48 +6,48 @@ use uncork_wire::tcp::Flags;
 
 use super::words::number;
 
-/// A timestamp option; what is left out is not looked at, or made up.
+/// A timestamp option; omitted fields are ignored when expected, and filled in when sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stamp {
-    /// The sender's clock.
+    /// The sender's timestamp.
     pub value: Option<u32>,
-    /// What he has seen of the other's.
+    /// The echoed timestamp of the other side.
     pub echo: Option<u32>,
 }
 
-/// Options of a segment.
+/// TCP options of a segment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Offered {
-    /// Largest segment.
+    /// Maximum segment size.
     pub mss: Option<u16>,
-    /// Shift of the window.
+    /// Window scale.
     pub window_scale: Option<u8>,
-    /// SACK is understood.
+    /// SACK permitted.
     pub sack_permitted: bool,
     /// Timestamps.
     pub stamp: Option<Stamp>,
-    /// What has come out of order or twice.
+    /// SACK blocks.
     pub sack: Vec<(u32, u32)>,
 }
 
-/// A segment; what is left out follows from what was before it.
+/// A segment; omitted fields follow from the state before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment {
-    /// Which connection.
+    /// Name of the connection.
     pub connection: char,
-    /// Its flags.
+    /// TCP flags.
     pub flags: Flags,
-    /// Number of its first octet; else the next one.
+    /// Sequence number; by default the next one.
     pub seq: Option<u32>,
     /// Octets of data.
     pub bytes: u32,
-    /// What it acknowledges; else all that has come.
+    /// Acknowledgment number; by default everything received.
     pub ack: Option<u32>,
-    /// The window as it is on the wire.
+    /// The window field as on the wire.
     pub window: Option<u16>,
-    /// DSCP and ECN of its IP header; else none. The peer's only.
+    /// DSCP and ECN of the IP header; by default zero. Only for the peer.
     pub tos: Option<u8>,
-    /// Its options, and no others.
+    /// All options that it has.
     pub options: Option<Offered>,
 }
 
@@ -96,18 +96,18 @@ impl Segment {
         Ok(segment)
     }
 
-    /// The numbers that it takes: its data, SYN and FIN.
+    /// Returns the length in sequence space: data, SYN and FIN.
     pub fn length(&self) -> u32 {
         length(self.flags, self.bytes)
     }
 }
 
-/// The numbers that a segment takes.
+/// Returns a segment's length in sequence space.
 pub(crate) fn length(flags: Flags, bytes: u32) -> u32 {
     bytes + u32::from(flags.has(Flags::SYN)) + u32::from(flags.has(Flags::FIN))
 }
 
-/// `1:101(100)`, `1(100)`, `(100)`.
+/// Parses `1:101(100)`, `1(100)` or `(100)`.
 fn range_of(word: &str) -> Result<(Option<u32>, u32), String> {
     let wrong = || format!("`{word}` is not like `1:101(100)`, `1(100)` or `(100)`");
     let (numbers, bytes) = word.split_once('(').ok_or_else(wrong)?;

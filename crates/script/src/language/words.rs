@@ -1,16 +1,16 @@
-//! Words of a line: numbers with units, errors, letters.
+//! Words of a line: numbers with units, errors, names.
 
 use std::str::FromStr;
 use std::time::Duration;
 
 use nix::errno::Errno;
 
-/// A number, or who is told that it is none.
+/// Parses a number, or returns an error text.
 pub(super) fn number<T: FromStr>(word: &str) -> Result<T, String> {
     word.parse().map_err(|_| format!("`{word}` is no number that fits here"))
 }
 
-/// `40ms`, `1.5s`, `0`.
+/// Parses `40ms`, `1.5s` or `0`.
 pub(super) fn time(word: &str) -> Result<Duration, String> {
     let split = word.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(word.len());
     let (number, unit) = word.split_at(split);
@@ -24,7 +24,7 @@ pub(super) fn time(word: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(value * scale).map_err(|_| format!("`{word}` is no time"))
 }
 
-/// `100kbit`, `2mbit`.
+/// Parses `100kbit` or `2mbit`.
 pub(super) fn rate(word: &str) -> Result<u64, String> {
     let wrong = || format!("`{word}` is no rate: write 100kbit or 2mbit");
     let (text, scale) = match word.strip_suffix("kbit") {
@@ -35,7 +35,7 @@ pub(super) fn rate(word: &str) -> Result<u64, String> {
     Ok(u64::from(value) * scale)
 }
 
-/// The name of a socket or connection: one small letter.
+/// Parses the name of a socket or connection: one lower-case letter.
 pub(super) fn letter(word: &str) -> Result<char, String> {
     let mut letters = word.chars();
     match (letters.next(), letters.next()) {
@@ -52,7 +52,7 @@ pub(super) fn on_off(word: &str) -> Result<bool, String> {
     }
 }
 
-/// An errno by its name in errno(3).
+/// Parses an errno by its name in errno(3).
 pub(super) fn error(word: &str) -> Result<Errno, String> {
     const KNOWN: [Errno; 10] = [
         Errno::EAGAIN,
@@ -66,7 +66,7 @@ pub(super) fn error(word: &str) -> Result<Errno, String> {
         Errno::EPIPE,
         Errno::ETIMEDOUT,
     ];
-    // Debug writes the name of the constant.
+    // Debug prints the name of the constant.
     let mut known = KNOWN.into_iter();
     known
         .find(|errno| format!("{errno:?}") == word)

@@ -1,4 +1,4 @@
-//! A device of DPDK's.
+//! A DPDK device.
 
 use uncork_bpf::owned::{self, Owned};
 use uncork_driver::dpdk::{Port, Settings};
@@ -14,7 +14,7 @@ pub(super) fn open(place: &Place) -> Result<Opened, Error> {
     match port.tap() {
         Some(tap) => {
             host = Some(place.set_up_host(tap)?);
-            // That one is the kernel's end's, too.
+            // That address is the one of the kernel's end, too.
             mac = own_mac()?;
         }
         None => place.refuse_host()?,
@@ -35,7 +35,7 @@ pub(super) fn open(place: &Place) -> Result<Opened, Error> {
     })
 }
 
-/// DPDK has a packet socket on the kernel's device: what it sees, the kernel is not to see.
+/// Keeps frames from the kernel, on whose device DPDK has a packet socket: the kernel is not to see what the stack owns.
 fn keep_from_kernel(place: &Place, index: i32) -> (Option<Owned>, Option<owned::Error>) {
     match Owned::load(owned::Settings { ethernet: true, neighbours: true }) {
         Ok(owned) => place.own(Some(owned), index, None),

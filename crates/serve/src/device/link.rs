@@ -1,4 +1,4 @@
-//! The kernel's end of a TAP: up, and with addresses (rtnetlink(7)).
+//! Sets up the kernel's end of a TAP, with addresses (rtnetlink(7)).
 
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
@@ -17,16 +17,16 @@ const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
-/// Nobody else can have it on this link: it need not be asked for.
+/// No duplicate address detection: nobody else on this link can have the address.
 const IFA_F_NODAD: u8 = 2;
 const IFF_UP: u32 = 1;
 
-/// The number of a device.
+/// Returns the index of a device.
 pub(super) fn index(device: &str) -> nix::Result<u32> {
     nix::net::if_::if_nametoindex(device)
 }
 
-/// Whether it is the loopback device.
+/// Whether this is the loopback device.
 pub(super) fn is_loopback(device: &str) -> Result<bool, Error> {
     let all = getifaddrs()
         .map_err(|error| Error::system("list the devices of this host")(error.into()))?;
@@ -52,7 +52,7 @@ pub(super) fn is_local(address: IpAddr) -> Result<bool, Error> {
     Ok(all.filter_map(|interface| interface.address).any(is_it))
 }
 
-/// Whether it is set up.
+/// Whether the device is up.
 fn is_up(device: &str) -> nix::Result<bool> {
     let is_it = |found: InterfaceAddress| {
         found.interface_name == device && found.flags.contains(InterfaceFlags::IFF_UP)
@@ -60,20 +60,20 @@ fn is_up(device: &str) -> nix::Result<bool> {
     Ok(getifaddrs()?.any(is_it))
 }
 
-/// What was changed of a device, which is put back with this. One that was made for the stack is gone by then.
+/// Changes to a device, which are undone on drop. A device that was created for the stack is gone by then.
 #[derive(Debug)]
 pub(crate) struct SetUp {
     index: u32,
     was_down: bool,
-    /// Those that it did not have.
+    /// Addresses that were added.
     given: Vec<Cidr>,
 }
 
 impl Drop for SetUp {
     fn drop(&mut self) {
-        // As far as it goes: there is nobody to be told.
+        // Best effort: errors cannot be reported here.
         let Ok(mut line) = Line::open() else { return };
-        // A network's first address takes the others with it.
+        // Removing a network's first address removes the others.
         for address in self.given.iter().rev() {
             let _ = line.order(RTM_DELADDR, 0, &address_of(self.index, address));
         }
@@ -83,7 +83,7 @@ impl Drop for SetUp {
     }
 }
 
-/// Sets the device up and gives it addresses. What fails comes with what it was.
+/// Sets the device up and gives it addresses. An error comes with the step that failed.
 pub(super) fn set_up(device: &str, addresses: &[Cidr]) -> Result<SetUp, (&'static str, io::Error)> {
     let index = index(device).map_err(|error| ("look it up", error.into()))?;
     let was_down = !is_up(device).map_err(|error| ("look it up", error.into()))?;
@@ -101,7 +101,7 @@ pub(super) fn set_up(device: &str, addresses: &[Cidr]) -> Result<SetUp, (&'stati
     Ok(done)
 }
 
-/// Sets or clears the flag that says that it is up.
+/// Returns the message that sets or clears the flag IFF_UP.
 fn flags_of(index: u32, flags: u32) -> Vec<u8> {
     let mut link = vec![0; 4];
     for word in [index, flags, IFF_UP] {

@@ -1,5 +1,5 @@
-//! The device under a stack with an address of its own: a TAP that is made, or one that is there, by a
-//! packet socket, sockets of AF_XDP, or DPDK.
+//! The device below a stack with an address of its own: a TAP that is created, or an existing device, by a
+//! packet socket, AF_XDP sockets, or DPDK.
 
 #[cfg(feature = "dpdk")]
 mod dpdk;
@@ -19,45 +19,45 @@ use uncork_stack::{Cidr, Config, Mac, Route, Stack};
 
 use crate::error::Error;
 
-/// By which port.
+/// The kind of port to a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A TAP: made, unless there is one of this name.
+    /// A TAP, which is created unless there is one of this name.
     Tap,
-    /// A packet socket on a device that is there.
+    /// A packet socket on an existing device.
     Packet,
-    /// Sockets of AF_XDP on a device that is there, one for each of its queues.
+    /// AF_XDP sockets on an existing device, one for each of its queues.
     Xdp,
-    /// A device of DPDK's, if this program was built with the feature `dpdk`.
+    /// A DPDK device, if this program was built with the feature `dpdk`.
     Dpdk,
 }
 
-/// Device and addresses.
+/// A device, and the addresses on it.
 #[derive(Debug, Clone)]
 pub struct Place {
-    /// Name of the device; of DPDK's with its arguments.
+    /// Name of the device; for DPDK with its arguments.
     pub device: String,
-    /// How it is used; if nothing is said, a device that is there and is no TAP by a packet socket.
+    /// The port to use; by default a packet socket on an existing device that is no TAP.
     pub kind: Option<Kind>,
-    /// MTU of a TAP, or of a device of DPDK's.
+    /// MTU of a TAP, or of a DPDK device.
     pub mtu: Option<u16>,
-    /// What the kernel's end of a TAP gets as its addresses.
+    /// Addresses for the kernel's end of a TAP.
     pub host: Vec<Cidr>,
     /// The stack's addresses.
     pub addresses: Vec<Cidr>,
-    /// Routers to everywhere else, at most one of each version of IP.
+    /// Default routers, at most one for each version of IP.
     pub gateways: Vec<IpAddr>,
-    /// How long to look before sleeping.
+    /// How long to poll before sleeping.
     pub spin: std::time::Duration,
-    /// For how long frames may wait for others, at the most; not of one that spins.
+    /// Longest time that frames may wait for others; not used while spinning.
     pub moderation: std::time::Duration,
-    /// Most bytes of one connection in the device queue, if not the stack's own ([`Config::small_queue_bytes`]).
+    /// Most bytes of one connection in the device queue; by default the stack's own ([`Config::small_queue_bytes`]).
     pub small_queue_bytes: Option<u32>,
-    /// Where to write down what passes.
+    /// The file to record frames into.
     pub record: Option<std::path::PathBuf>,
-    /// Told, in a sentence, what has failed and is no reason to end.
+    /// Called with a sentence about a failure that is no reason to end.
     pub warn: fn(&str),
-    /// The Unix socket to be asked at; the usual one of this process if none is named.
+    /// The Unix socket for queries; by default the usual one of this process.
     pub socket: Option<std::path::PathBuf>,
 }
 
@@ -67,21 +67,21 @@ pub(crate) struct Opened {
     pub(crate) device: String,
     pub(crate) how: Cow<'static, str>,
     pub(crate) mac: Mac,
-    /// What is not as it should be, and yet no reason to give up.
+    /// A problem that is no reason to give up.
     pub(crate) note: Option<String>,
-    /// Keeps the kernel's hands off while it is there.
+    /// Keeps the kernel from interfering, while it exists.
     pub(crate) owned: Option<Hold>,
 }
 
-/// What is the stack's, or was made for it, for as long as this is there.
+/// What the stack owns, or was created for it, released on drop.
 #[derive(Debug)]
 #[expect(dead_code, reason = "to be dropped is all that it is for")]
 pub(crate) enum Hold {
-    /// A packet socket sees it before the kernel.
+    /// A packet socket sees the frames before the kernel.
     Packets(Owned),
-    /// It is handed over to sockets of AF_XDP.
+    /// The frames are redirected to AF_XDP sockets.
     Sockets(Owned, Redirect),
-    /// The kernel's end of a TAP, which is as it was before when this is gone.
+    /// The kernel's end of a TAP, which is restored on drop.
     Host(link::SetUp),
 }
 
@@ -91,7 +91,7 @@ impl std::fmt::Debug for Opened {
     }
 }
 
-/// Whether it is an address that one host cannot have: of all, of many, of none, or of each by itself.
+/// Whether no host can have this address: broadcast, multicast, unspecified, or loopback.
 fn is_nobodys(ours: &Cidr) -> bool {
     let address = ours.address;
     let is_broadcast = match address {
@@ -104,14 +104,14 @@ fn is_nobodys(ours: &Cidr) -> bool {
     address.is_unspecified() || address.is_multicast() || address.is_loopback() || is_broadcast
 }
 
-/// fe80::/10, which every link of IPv6 has (RFC 4291, 2.5.6).
+/// fe80::/10, which every IPv6 link has (RFC 4291, 2.5.6).
 fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
 impl Place {
-    /// Whether the routers can be routers. One outside of all networks is asked for on the link all the
-    /// same, which is meant where the stack's address has no network.
+    /// Checks that the routers can be routers. One outside of all networks is resolved on the link all the
+    /// same, which is intended where the stack's address has no network.
     fn check_gateways(&self) -> Result<(), Error> {
         for (at, &gateway) in self.gateways.iter().enumerate() {
             let same = |other: &IpAddr| other.is_ipv4() == gateway.is_ipv4();
@@ -134,7 +134,7 @@ impl Place {
         Ok(())
     }
 
-    /// Opens it.
+    /// Opens the device.
     pub(crate) fn open(&self) -> Result<Opened, Error> {
         self.check_gateways()?;
         for ours in &self.addresses {
@@ -186,7 +186,7 @@ impl Place {
         })
     }
 
-    /// The kernel's end of a TAP.
+    /// Sets up the kernel's end of a TAP.
     fn set_up_host(&self, device: &str) -> Result<link::SetUp, Error> {
         link::set_up(device, &self.host).map_err(|(doing, error)| Error::Setup {
             device: device.to_owned(),
@@ -195,7 +195,7 @@ impl Place {
         })
     }
 
-    /// Refuses what a device that is the kernel's has by itself.
+    /// Refuses an MTU for a device that has its own from the kernel.
     fn refuse_mtu(&self) -> Result<(), Error> {
         match self.mtu {
             Some(mtu) => Err(Error::Mtu { device: self.device.clone(), mtu }),
@@ -217,7 +217,7 @@ impl Place {
         self.refuse_mtu()?;
         self.refuse_host()?;
         let settings = af_packet::Settings::new(&self.device);
-        // What carries no Ethernet is found out by opening it, which takes the filter.
+        // A device without Ethernet is only discovered by opening it, which takes the filter.
         let (owned, trouble) =
             match Owned::load(owned::Settings { ethernet: true, neighbours: true }) {
                 Ok(owned) => (Some(owned), None),
@@ -252,7 +252,7 @@ impl Place {
         })
     }
 
-    /// Takes what is the stack's away from the kernel, as far as that is possible.
+    /// Keeps what the stack owns from the kernel, as far as possible.
     fn own(
         &self,
         owned: Option<Owned>,
@@ -262,13 +262,13 @@ impl Place {
         let Some(mut owned) = owned else { return (None, trouble) };
         let mut trouble = owned.attach(index).err();
         for ours in &self.addresses {
-            // The filter of the packet socket lets in what is owned, whatever became of the other one.
+            // The packet socket's filter lets in what is owned, whether or not the other one works.
             trouble = owned.own(Ours::Address(ours.address)).err().or(trouble);
         }
         (Some(owned), trouble)
     }
 
-    /// A stack with these addresses and routes over what was opened.
+    /// Makes a stack with these addresses and routes over the opened device.
     pub(crate) fn stack(&self, device: Capabilities, mac: Mac) -> Result<Stack, Error> {
         let mut config = Config::default();
         config.small_queue_bytes = self.small_queue_bytes.unwrap_or(config.small_queue_bytes);
@@ -286,16 +286,16 @@ impl Place {
     }
 }
 
-/// What the kernel does with packets that it should not see.
+/// Returns the note about packets that the kernel should not see.
 fn seen_by_kernel(error: &owned::Error) -> String {
     format!(
         "the kernel sees the packets to these addresses, too, and would forward them where forwarding is on: {error}"
     )
 }
 
-/// An Ethernet address that nobody else on a link of two has.
+/// Returns an Ethernet address that no other host on a link of two has.
 fn own_mac() -> Result<Mac, Error> {
-    // Locally administered, for one host (IEEE 802): the other bits are anybody's.
+    // Locally administered and unicast (IEEE 802): the other bits are free.
     let mut mac: [u8; 6] = random()?;
     mac[0] = mac[0] & 0xfc | 2;
     Ok(Mac(mac))

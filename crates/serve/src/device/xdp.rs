@@ -1,4 +1,4 @@
-//! A device that is there, by a socket of AF_XDP on each of its queues.
+//! An existing device, by an AF_XDP socket on each of its queues.
 
 use uncork_bpf::owned::{self, Engine, Ours, Owned};
 use uncork_driver::af_xdp::{Nature, Port, Queues, Settings};
@@ -23,7 +23,7 @@ pub(super) fn open(place: &Place) -> Result<Opened, Error> {
     for ours in &place.addresses {
         owned.own(Ours::Address(ours.address))?;
     }
-    // From now on the kernel does not see them.
+    // From here on the kernel does not see the stack's frames.
     redirect.attach(index).map_err(Error::of_device(&place.device))?;
     let mac = Mac(ports[0].mac());
     let how = if ports.iter().all(Port::is_zero_copy) { "AF_XDP, zero copy" } else { "AF_XDP" };
@@ -37,7 +37,7 @@ pub(super) fn open(place: &Place) -> Result<Opened, Error> {
     })
 }
 
-/// One queue needs nobody to take turns.
+/// Joins the ports; a single one needs no polling in turn.
 fn join(mut ports: Vec<Port>) -> Result<Box<dyn Driver>, OpenError> {
     match ports.pop() {
         Some(port) if ports.is_empty() => Ok(Box::new(port)),

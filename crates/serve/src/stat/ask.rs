@@ -1,4 +1,4 @@
-//! The side that asks.
+//! The querying side.
 
 use std::fs;
 use std::io::{self, BufReader, ErrorKind};
@@ -10,11 +10,11 @@ use uncork_stat::Report;
 
 use super::{directory, others, pid_in, socket_of};
 
-/// A stack answers within a turn; one that is stopped (SIGSTOP) does not.
+/// Longest wait for an answer. A stack answers within a turn; one that is stopped (SIGSTOP) does not.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Process ids of this user's running stacks, and for root of everybody's. What those of his that were killed have left is
-/// removed.
+/// Returns the process ids of this user's running stacks, and for root of everybody's. Sockets that this user's killed
+/// stacks have left are removed.
 #[must_use]
 pub fn running() -> Vec<u32> {
     let entries = fs::read_dir(directory()).into_iter().flatten().flatten();
@@ -36,20 +36,20 @@ pub fn running() -> Vec<u32> {
     found
 }
 
-/// Asks the stack that listens at `socket`.
+/// Queries the stack that listens at `socket`.
 ///
 /// # Errors
 ///
-/// If nobody listens there, or what is told is not understood, or breaks off.
+/// If nobody listens there, or the answer cannot be parsed, or breaks off.
 pub fn ask(socket: &Path) -> io::Result<Report> {
     told(UnixStream::connect(socket)?)
 }
 
-/// Asks the stack of a process at the usual place: this user's, or, of another user's process, for root that one's.
+/// Queries the stack of a process at the usual path: this user's, or for root the one of the process's user.
 ///
 /// # Errors
 ///
-/// As of [`ask`].
+/// As for [`ask`].
 pub fn ask_process(pid: u32) -> io::Result<Report> {
     match UnixStream::connect(socket_of(pid)) {
         Ok(stream) => told(stream),

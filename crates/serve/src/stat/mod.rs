@@ -1,4 +1,4 @@
-//! What a running stack tells of its connections (`uncork-stat`), over a Unix socket.
+//! Queries about the connections of a running stack (`uncork-stat`), over a Unix socket.
 
 mod ask;
 mod others;
@@ -16,8 +16,8 @@ pub(crate) use responder::Responder;
 const PREFIX: &str = "stack-";
 const SUFFIX: &str = ".sock";
 
-/// Where the sockets of running stacks are: root's in `/run/uncork`, another user's in its own
-/// runtime directory, and where there is none, in one of its own in `/tmp`.
+/// Returns the directory of the sockets of running stacks: root's is `/run/uncork`, another user's
+/// is in its runtime directory, and where there is none, one of its own in `/tmp`.
 #[must_use]
 pub fn directory() -> PathBuf {
     let user = nix::unistd::geteuid();
@@ -30,7 +30,7 @@ pub fn directory() -> PathBuf {
     }
 }
 
-/// The socket of a process.
+/// Returns the path of a process's socket.
 #[must_use]
 pub fn socket_of(pid: u32) -> PathBuf {
     directory().join(name_of(pid))
@@ -40,12 +40,12 @@ fn name_of(pid: u32) -> String {
     format!("{PREFIX}{pid}{SUFFIX}")
 }
 
-/// The process whose socket has this name.
+/// Returns the process whose socket has this name.
 fn pid_in(name: &OsStr) -> Option<u32> {
     name.to_str()?.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.parse().ok()
 }
 
-/// Makes the directory, for this user alone. One that somebody else has made is not used.
+/// Creates the directory, for this user alone. One of another user is not used.
 fn make_directory(directory: &Path) -> io::Result<()> {
     let made = DirBuilder::new().mode(0o700).recursive(true).create(directory);
     let found = fs::symlink_metadata(directory).map_err(|error| made.err().unwrap_or(error))?;

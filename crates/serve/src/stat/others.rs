@@ -1,7 +1,7 @@
-//! Stacks of other users, whom root may ask.
+//! Stacks of other users, which root may query.
 //!
-//! What is in their directories is theirs, and may become something else at any time: so a directory is used if nobody but
-//! its user can write into it, is held open while it is looked into, and no symbolic link is followed.
+//! Their directories belong to those users, and their content may change at any time: so a directory is only used if
+//! nobody but its user can write into it, is held open while it is read, and symbolic links are not followed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -12,29 +12,29 @@ use std::path::Path;
 
 use super::{name_of, pid_in};
 
-/// Written to by others than the owner.
+/// Mode bits of write permission for group and others.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// A user's directory.
+/// Another user's directory.
 #[derive(Debug)]
 struct Theirs {
     directory: File,
     user: u32,
 }
 
-/// What a name stands for, whatever it stands for later; not what a link points to.
+/// Opens a path, so that later changes of the name do not matter; symbolic links are not followed.
 fn hold(path: impl AsRef<Path>, more: i32) -> io::Result<File> {
     let flags = libc::O_PATH | libc::O_NOFOLLOW | more;
     OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 
-/// By which it is used again.
+/// Returns the path by which an opened file is used again.
 fn held(file: &File) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
 impl Theirs {
-    /// None if it is not this user's alone.
+    /// Opens a user's directory; `None` if others can write into it.
     fn open(path: &Path, user: u32) -> Option<Self> {
         let directory = hold(path, libc::O_DIRECTORY).ok()?;
         let found = directory.metadata().ok()?;
@@ -42,7 +42,7 @@ impl Theirs {
         is_theirs.then_some(Self { directory, user })
     }
 
-    /// The directories of a user, as `super::directory` has them.
+    /// Opens the directories of a user, as `super::directory` names them.
     fn of(user: u32) -> impl Iterator<Item = Self> {
         let places = [format!("/run/user/{user}/uncork"), format!("/tmp/uncork-{user}")];
         places.into_iter().filter_map(move |place| Self::open(Path::new(&place), user))
@@ -57,7 +57,7 @@ impl Theirs {
         UnixStream::connect(held(&socket))
     }
 
-    /// Processes of this user that can be asked.
+    /// Returns the processes of this user that can be queried.
     fn running(&self) -> Vec<u32> {
         let entries = fs::read_dir(held(&self.directory)).into_iter().flatten().flatten();
         let pids = entries.filter_map(|entry| pid_in(&entry.file_name()));
@@ -65,14 +65,14 @@ impl Theirs {
     }
 }
 
-/// Whose a process is, by its effective user.
+/// Returns a process's effective user.
 fn user_of(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     users.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Users that have, or may have, such a directory.
+/// Returns the users that have, or may have, such a directory.
 fn users() -> Vec<u32> {
     let names = |directory: &str| fs::read_dir(directory).into_iter().flatten().flatten();
     let number = |name: &str| name.parse::<u32>().ok().filter(|user| *user != 0);
@@ -88,7 +88,7 @@ fn users() -> Vec<u32> {
     all
 }
 
-/// Process ids of other users' running stacks, of which root alone is told.
+/// Returns process ids of other users' running stacks, only to root.
 pub(super) fn running() -> Vec<u32> {
     if !nix::unistd::geteuid().is_root() {
         return Vec::new();
@@ -96,7 +96,7 @@ pub(super) fn running() -> Vec<u32> {
     users().into_iter().flat_map(Theirs::of).flat_map(|theirs| theirs.running()).collect()
 }
 
-/// A way to the stack of a process of another user's, if this is root and there is one.
+/// Connects to the stack of a process of another user, if this is root and there is one.
 pub(super) fn connect(pid: u32) -> Option<UnixStream> {
     let user = user_of(pid).filter(|user| *user != 0 && nix::unistd::geteuid().is_root())?;
     Theirs::of(user).find_map(|theirs| theirs.connect(pid).ok())

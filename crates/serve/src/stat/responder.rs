@@ -1,4 +1,4 @@
-//! The side that is asked.
+//! The answering side.
 
 use std::io::{ErrorKind, Write as _};
 use std::net::SocketAddr;
@@ -15,12 +15,12 @@ use uncork_stat::{Connection, End, Running};
 
 use super::make_directory;
 
-/// So many may ask at once; those that do not read what they asked for hold nobody else up.
+/// Most clients that are answered at once; those that do not read their answers hold nobody else up.
 const ASKERS: usize = 16;
-/// Octets that are made before the first of them are taken.
+/// Octets that are prepared ahead of their being read.
 const AHEAD_BYTES: usize = 64 << 10;
 
-/// Whether a socket is there at which nobody listens. Anything else there is somebody's.
+/// Whether the path is a socket at which nobody listens. Anything else there belongs to somebody.
 fn is_abandoned(path: &Path) -> io::Result<bool> {
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
         return Ok(false);
@@ -29,7 +29,7 @@ fn is_abandoned(path: &Path) -> io::Result<bool> {
     Ok(tried == Some(ErrorKind::ConnectionRefused))
 }
 
-/// Answers what is asked over a Unix socket, which is removed with it.
+/// Answers queries over a Unix socket, which is removed on drop.
 #[derive(Debug)]
 pub(crate) struct Responder {
     listener: UnixListener,
@@ -38,7 +38,7 @@ pub(crate) struct Responder {
     device: String,
     addresses: Vec<SocketAddr>,
     begun: Instant,
-    /// As the device has said it last.
+    /// The device's last count.
     frames_lost: Option<u64>,
     answers: Vec<Answer>,
 }
@@ -49,12 +49,12 @@ struct Answer {
     left: std::vec::IntoIter<SocketId>,
     lines: Vec<u8>,
     gone: usize,
-    /// The last line is among these.
+    /// Whether the last line is among `lines`.
     last: bool,
 }
 
 impl Responder {
-    /// Listens at `path`. What a process that was killed has left there is replaced.
+    /// Listens at `path`. A socket that a killed process has left there is replaced.
     pub(crate) fn open(
         path: &Path,
         does: String,
@@ -82,12 +82,12 @@ impl Responder {
         Ok(Self { listener, path, does, device, addresses, begun, frames_lost, answers })
     }
 
-    /// The device, which alone knows what found no room in it.
+    /// Reads the device's count of frames that found no room, which only it has.
     pub(crate) fn meet(&mut self, driver: &mut dyn Driver) {
         self.frames_lost = driver.lost();
     }
 
-    /// What is to be waited for, under keys from `first_key` on, which must be the largest.
+    /// Adds the descriptors to wait for, under keys from `first_key` on, which must be the largest.
     pub(crate) fn watched<'a>(&'a self, first_key: u64, all: &mut Vec<Watch<'a>>) {
         let listener =
             Watch { fd: self.listener.as_fd(), interest: Interest::Read, key: first_key };
@@ -99,7 +99,7 @@ impl Responder {
         }));
     }
 
-    /// Goes on with what is watched there, counted from the first key.
+    /// Continues with a ready descriptor, whose key is counted from the first.
     pub(crate) fn on_watched(&mut self, stack: &mut Stack, now: Instant, place: u64) {
         let Some(place) = place.checked_sub(1) else {
             self.accept(stack, now);
@@ -111,7 +111,7 @@ impl Responder {
         }
     }
 
-    /// Forgets who has got his answer: once a turn, as places must stay the same meanwhile.
+    /// Forgets completed answers: once a turn, as keys must stay the same meanwhile.
     pub(crate) fn forget_done(&mut self) {
         self.answers.retain(|answer| !answer.is_done());
     }
@@ -177,7 +177,7 @@ impl Answer {
                 Ok(bytes) => self.gone += bytes,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                // Who has asked is gone.
+                // The client is gone.
                 Err(_) => return self.give_up(),
             }
             if self.is_done() {
@@ -189,7 +189,7 @@ impl Answer {
     fn make_lines(&mut self, stack: &mut Stack, now: Instant) {
         while !self.last && self.lines.len() < AHEAD_BYTES {
             match self.left.next() {
-                // It may have ended since.
+                // The connection may have ended by now.
                 Some(socket) => {
                     if let Some(info) = stack.info(now, socket) {
                         uncork_stat::put(&mut self.lines, &Connection::from(&info));

@@ -1,4 +1,4 @@
-//! The time as HTTP writes it.
+//! HTTP's date format.
 
 use std::fmt::Write as _;
 
@@ -19,7 +19,7 @@ fn month_days(year: u64, month: usize) -> u64 {
     }
 }
 
-/// IMF-fixdate (RFC 9110 §5.6.7) of so many seconds since 1970.
+/// Returns the IMF-fixdate (RFC 9110 §5.6.7) of a time in seconds since 1970.
 pub(super) fn http_date(seconds: u64) -> String {
     let mut day = seconds / DAY_SECONDS;
     let name = DAYS[usize::try_from(day % 7).unwrap_or(0)];

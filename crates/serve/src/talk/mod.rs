@@ -1,4 +1,4 @@
-//! What is said over a connection: four protocols without I/O of their own, so that the same code
+//! Conversations: four protocols without I/O of their own, so that the same code
 //! serves on both stacks.
 
 mod date;
@@ -14,26 +14,26 @@ use crate::stream::{Stop, Stream};
 use http::{Http, Responses};
 use outbox::{Outbox, Source};
 
-/// Which protocol is served.
+/// The protocol that is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Service {
-    /// What comes goes back (RFC 862).
+    /// Received data are sent back (RFC 862).
     Echo,
-    /// What comes is dropped (RFC 863).
+    /// Received data are dropped (RFC 863).
     Discard,
     /// Lines of characters without end (RFC 864).
     Chargen,
     /// HTTP/1.1: `/` is a short body, `/file` a long one.
     Http {
-        /// Octets of `/`.
+        /// Length of the body of `/`.
         body_bytes: u64,
-        /// Octets of `/file`.
+        /// Length of the body of `/file`.
         file_bytes: u64,
     },
 }
 
 impl Service {
-    /// Its port, where the user names none: the well-known one, or 8080 for HTTP.
+    /// Returns its default port: the well-known one, or 8080 for HTTP.
     #[must_use]
     pub fn default_port(self) -> u16 {
         match self {
@@ -44,7 +44,7 @@ impl Service {
         }
     }
 
-    /// Its name.
+    /// Name of the protocol.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -56,7 +56,7 @@ impl Service {
     }
 }
 
-/// What all conversations of a server have in common.
+/// State that all conversations of a server share.
 #[derive(Debug)]
 pub(crate) struct Site {
     service: Service,
@@ -73,7 +73,7 @@ impl Site {
         Self { service, chargen: Pattern::chargen(), responses, body, next_second: Instant::ZERO }
     }
 
-    /// Looks at the clock on the wall, which is in the answers, when its second may be another one.
+    /// Updates the wall-clock time in the answers, when a new second may have begun.
     pub(crate) fn keep_time(&mut self, now: Instant) {
         if now < self.next_second {
             return;
@@ -96,12 +96,12 @@ impl Site {
     }
 }
 
-/// How it stands with a conversation.
+/// State of a conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// It goes on when the peer has sent, or has room.
+    /// It continues when the peer has sent data, or has room.
     Waits { reads: bool, writes: bool },
-    /// Both sides are done, or it has failed.
+    /// It is over: both sides are done, or the connection has failed.
     Over,
 }
 
@@ -113,16 +113,16 @@ enum Kind {
     Http(Http),
 }
 
-/// One conversation.
+/// One conversation with a peer.
 #[derive(Debug)]
 pub(crate) struct Talk {
     kind: Kind,
     outbox: Outbox,
-    /// The peer has sent its last.
+    /// Whether the peer has sent its FIN.
     peer_ended: bool,
-    /// Nothing will be put into the outbox any more.
+    /// Whether nothing more will be put into the outbox.
     ending: bool,
-    /// The peer was told so.
+    /// Whether our FIN was sent.
     ended: bool,
 }
 
@@ -141,18 +141,18 @@ impl Talk {
         Self { kind, outbox, peer_ended: false, ending: false, ended: false }
     }
 
-    /// Nothing more is said than what the stack has taken already.
+    /// Ends the conversation after what the stack has taken already.
     pub(crate) fn finish(&mut self) {
         self.outbox.clear();
         self.ending = true;
     }
 
-    /// Whether this side is done and waits for the other one.
+    /// Whether this side is done and waits for the peer.
     pub(crate) fn lingers(&self) -> bool {
         self.ended && !self.peer_ended
     }
 
-    /// Goes on as far as it can.
+    /// Continues as far as possible.
     pub(crate) fn drive(
         &mut self,
         site: &Site,
@@ -180,7 +180,7 @@ impl Talk {
             if self.ended && self.peer_ended {
                 return Ok(Standing::Over);
             }
-            // A peer that does not take answers may not ask for more of them.
+            // A peer that does not read answers may not request more of them.
             let reads = !self.peer_ended && (clear || matches!(self.kind, Kind::Chargen));
             if !reads {
                 return Ok(Standing::Waits { reads, writes: !clear });
@@ -194,7 +194,7 @@ impl Talk {
         }
     }
 
-    /// Answers a request that has come whole already; whether there was one.
+    /// Answers a request that is already complete; returns whether there was one.
     fn answer_next(&mut self, site: &Site, stream: &mut impl Stream) -> Result<bool, Stop> {
         let Kind::Http(http) = &mut self.kind else { return Ok(false) };
         match http.next(&site.responses, stream, &mut self.outbox)? {
@@ -204,7 +204,7 @@ impl Talk {
                 Ok(true)
             }
             http::Next::Incomplete => {
-                // What was asked for before the end is answered; half a request is not.
+                // Requests from before the end are answered; an incomplete one is not.
                 self.ending = self.peer_ended;
                 Ok(false)
             }
@@ -214,9 +214,9 @@ impl Talk {
     fn note_end(&mut self) {
         self.peer_ended = true;
         match self.kind {
-            // Whole requests may still be waiting for their turn.
+            // Complete requests may still be waiting.
             Kind::Http(_) => {}
-            // RFC 864: characters are sent until the other side has had enough.
+            // RFC 864: characters are sent until the peer closes.
             Kind::Chargen => self.finish(),
             Kind::Echo | Kind::Discard => self.ending = true,
         }

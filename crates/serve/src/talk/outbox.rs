@@ -1,20 +1,20 @@
-//! What a conversation has still to send.
+//! The data that a conversation still has to send.
 
 use super::Site;
 use crate::stream::{Stop, Stream};
 
-/// Which octets a stretch of a pattern is of.
+/// The pattern that a stretch is taken from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
     Body,
     Chargen,
 }
 
-/// Octets of its own, and behind them a stretch of a pattern.
+/// Octets of its own, followed by a stretch of a pattern.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     own: Vec<u8>,
-    /// How many of those are gone.
+    /// Number of those that are sent.
     gone: usize,
     stretch: Option<Stretch>,
 }
@@ -31,12 +31,12 @@ impl Outbox {
         self.gone == self.own.len() && self.stretch.is_none()
     }
 
-    /// Drops what there is.
+    /// Drops everything.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Sends `bytes`, and keeps what was not taken. Only while nothing else is kept.
+    /// Sends `bytes`, and keeps what was not taken. Only allowed while nothing else is kept.
     pub(crate) fn send(
         &mut self,
         stream: &mut impl Stream,
@@ -53,12 +53,12 @@ impl Outbox {
         Ok(())
     }
 
-    /// Puts a stretch of a pattern behind everything.
+    /// Appends a stretch of a pattern.
     pub(crate) fn add(&mut self, source: Source, end: u64) {
         self.stretch = (end > 0).then_some(Stretch { source, next: 0, end });
     }
 
-    /// Sends what the stream takes; whether that was all.
+    /// Sends what the stream takes; returns whether that was all.
     pub(crate) fn flush(&mut self, site: &Site, stream: &mut impl Stream) -> Result<bool, Stop> {
         while self.gone < self.own.len() {
             match stream.write(&self.own[self.gone..], self.stretch.is_some()) {
@@ -67,7 +67,7 @@ impl Outbox {
                 Err(Stop::Failed) => return Err(Stop::Failed),
             }
         }
-        // Memory only while there is something in it.
+        // Frees memory that holds nothing.
         if !self.own.is_empty() {
             self.own = Vec::new();
             self.gone = 0;

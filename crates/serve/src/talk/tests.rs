@@ -1,4 +1,4 @@
-//! Conversations over a stream that takes and gives as few octets as it likes.
+//! Conversations over a stream that takes and returns arbitrarily few octets at a time.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use super::{Service, Site, Standing, Talk};
 use crate::pattern::octet;
 use crate::stream::{Stop, Stream};
 
-/// A peer, and a connection that takes at most so many octets between two turns.
+/// A peer, and a connection that takes at most `room` octets between two turns.
 #[derive(Default)]
 struct Peer {
     says: VecDeque<u8>,
@@ -43,7 +43,7 @@ impl Stream for Peer {
     }
 }
 
-/// Turns, each with room for so many octets, until nothing changes any more.
+/// Runs turns, each with `room` octets of room, until nothing changes any more.
 fn talk(service: Service, says: &[u8], ends: bool, room: usize) -> (Peer, Standing) {
     let mut peer =
         Peer { says: says.iter().copied().collect(), has_ended: ends, ..Peer::default() };
@@ -128,7 +128,7 @@ fn requests_behind_each_other_are_answered_in_their_order() {
         let heads: Vec<_> =
             text.match_indices("HTTP/1.1 ").map(|(at, _)| &text[at..at + 12]).collect();
         assert_eq!(heads, ["HTTP/1.1 200", "HTTP/1.1 404", "HTTP/1.1 200"]);
-        // The answer to HEAD says what GET would give, and has nothing of it.
+        // The answer to HEAD has GET's header fields, and no body.
         assert!(text.contains("Content-Length: 100000\r\n\r\nHTTP/1.1 404"), "{text}");
         assert!(peer.was_told_end);
     }
@@ -147,7 +147,7 @@ fn who_wants_no_more_is_told_the_end() {
         let (head, body, peer, standing) = http(request, 50);
         assert!(head.contains(says), "{head}");
         assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{head}");
-        // It waits for the peer's end, reads what still comes, and says nothing more.
+        // It waits for the peer's FIN, drops what still comes, and sends nothing more.
         assert_eq!(standing, Standing::Waits { reads: true, writes: false });
         assert!(peer.was_told_end && peer.says.is_empty());
     }

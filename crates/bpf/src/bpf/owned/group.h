@@ -1,23 +1,23 @@
 /*
- * Engines on one device: a packet socket each, all in one group (PACKET_FANOUT). By itself each socket would look at each
- * frame, which with forty of them takes longer than all that the kernel does with it besides; in a group one program
- * chooses the engine, and only that one's socket sees the frame.
+ * Engines on one device: each has a packet socket, and all sockets are in one group (PACKET_FANOUT). Outside a group each
+ * socket would look at every frame, which with forty of them takes longer than all else that the kernel does with it; in a
+ * group one program chooses the engine, and only that engine's socket sees the frame.
  *
- * The program has to say where in the group the socket is, which the kernel does not tell, and changes: who leaves is
- * replaced by the last one, and when the device goes down and up again all stand in another order (net/packet/af_packet.c,
- * __fanout_link). So each engine's place is a guess, which nearly always holds. Where it does not the frame has come to a
- * socket that is not the engine's; then the next place is the guess, and the frame comes into the device once more. Who is
- * put in another's place comes from behind it, so guesses go down.
+ * The program has to return the socket's index in the group, which the kernel does not tell, and which changes: a socket
+ * that leaves is replaced by the last one, and when the device goes down and up again all are in another order
+ * (net/packet/af_packet.c, __fanout_link). So each engine's place is a guess, which nearly always holds. Where it does not,
+ * the frame reaches another engine's socket; then the next place is guessed, and the frame is redirected into the device
+ * once more. A socket that takes another's place comes from a higher index, so guesses go down.
  *
- * There is one group of a device, and somebody is always in it: were there two, as one whose members have all gone is there
- * until the kernel has closed the last, each would find that the other's frames have missed.
+ * A device has one group, which is never empty. With two (a group whose members have all left exists until the kernel has
+ * closed the last), each would find that the other's frames have missed.
  */
 #pragma once
 
 #define SEATS 65536
-/* Members of a group at most. */
+/* Most members of a group. */
 #define PLACES 4096
-/* So many wrong guesses, and frames are no longer sent round: nobody is there. */
+/* After this many wrong guesses frames are no longer redirected: the socket is not there. */
 #define GUESSES (2 * PLACES)
 
 struct seat_key {
@@ -26,15 +26,15 @@ struct seat_key {
 };
 
 struct seat {
-	/* Number of the socket: that which an engine had before may be in the group for a while yet. */
+	/* Number of the socket: the engine's former socket may be in the group for a while yet. */
 	__u32 socket;
-	/* Where it is likely to be, modulo the number of members. */
+	/* Its likely index in the group, modulo the number of members. */
 	__u32 place;
 	/* Wrong guesses since a right one. */
 	__u32 missed;
 };
 
-/* Sockets that are in a group. */
+/* Sockets in a group. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -43,15 +43,15 @@ struct {
 	__type(value, struct seat);
 } seats SEC(".maps");
 
-/* Of the frame that this processor is at, from the group's program over the member's to the one behind all sockets. */
+/* The choice for this processor's current frame, from the group's program by the member's to the one after all sockets. */
 struct choice {
 	__u32 engine;
 	__u32 socket;
 	__u32 place;
-	/* Guesses were wrong before this one. */
+	/* Whether guesses before this one were wrong. */
 	bool is_guess;
 	bool is_about;
-	/* Number of the device by which it has come, once its engine's socket has it. */
+	/* Index of the device by which the frame came, once its engine's socket has it. */
 	__u32 taken_at;
 };
 
@@ -77,8 +77,8 @@ static __always_inline struct seat *seat_of(const struct __sk_buff *skb, __u32 e
 }
 
 /*
- * The place in the group of whom this frame is for; of a frame that is nobody's it does not matter. What is only about
- * something of an engine's is the kernel's, too.
+ * Returns the index in the group of the socket that this frame is for; for a frame that is no engine's any will do. A frame
+ * that is only about an engine's packets (an ICMP error) is the kernel's, too.
  */
 static __always_inline __u32 choose(const struct __sk_buff *skb, __u32 engine, bool is_about)
 {
@@ -101,7 +101,7 @@ static __always_inline __u32 choose(const struct __sk_buff *skb, __u32 engine, b
 	return seat->place;
 }
 
-/* Whether this frame is for the socket to which it has come. */
+/* Whether this frame is for the socket that it has reached. */
 static __always_inline bool is_chosen(const struct __sk_buff *skb)
 {
 	struct choice *choice = current_choice();
@@ -118,7 +118,7 @@ static __always_inline bool is_chosen(const struct __sk_buff *skb)
 	return true;
 }
 
-/* A frame has come to a socket that is in no group, as there is one engine, and is the engine's or not. */
+/* Notes whether a frame is the engine's, at a socket that is in no group, as there is only one engine. */
 static __always_inline void note_taken(const struct __sk_buff *skb, bool is_taken)
 {
 	struct choice *choice = current_choice();
@@ -128,8 +128,8 @@ static __always_inline void note_taken(const struct __sk_buff *skb, bool is_take
 }
 
 /*
- * Whether the frame that is here has been taken. What is said counts once. Were a program of somebody else's, in front of the
- * one that asks, to take a frame away behind the sockets, it would be said of the next one, if that came past them.
+ * Whether the current frame has been taken by a socket. The note counts once. If somebody else's program, attached before the
+ * one that asks, dropped a frame after the sockets, the note would apply to the next frame that bypasses them.
  */
 static __always_inline bool was_taken(const struct __sk_buff *skb)
 {
@@ -141,7 +141,7 @@ static __always_inline bool was_taken(const struct __sk_buff *skb)
 	return true;
 }
 
-/* Whether this frame is for an engine, and has come to another's socket. If so the next place is guessed. */
+/* Whether this frame is for an engine, and has reached another's socket. If so, the next place is guessed. */
 static __always_inline bool has_missed(const struct __sk_buff *skb, __u32 engine)
 {
 	struct choice *choice = current_choice();
@@ -152,12 +152,12 @@ static __always_inline bool has_missed(const struct __sk_buff *skb, __u32 engine
 	seat = seat_of(skb, choice->engine);
 	if (!seat || seat->socket != choice->socket)
 		return false;
-	/* Of frames that are at it together the first counts. */
+	/* If several frames miss at once, only the first counts. */
 	if (seat->place == choice->place) {
 		seat->place = (seat->place ? seat->place : PLACES) - 1;
 		seat->missed++;
 	}
-	/* What was chosen is of one frame, also if the next one comes past all sockets. */
+	/* The choice is for one frame, even if the next one bypasses all sockets. */
 	choice->socket = 0;
 	return seat->missed < GUESSES;
 }

@@ -1,46 +1,46 @@
 /*
- * What is a stack's: whole addresses, ports, connections. Keys and values are written by user space: no
- * hole may be in them. An engine is one process's stack; a connection goes before a port.
+ * What a stack owns: whole addresses, ports, connections. Keys and values are written by user space, so they must have no
+ * padding. An engine is one process's stack; a connection takes precedence over a port.
  */
 #pragma once
 
 #define ADDRESSES 1024
 #define HOSTS 16384
 #define LISTENERS 16384
-/* Memory is taken for those that there are. */
+/* Memory is allocated for existing entries only. */
 #define CONNECTIONS (4 << 20)
 #define STANDING 65536
-/* Memory is taken for all. */
+/* Memory is allocated for all entries. */
 #define BEGUN 16384
 
-/* In place of an engine's number. */
+/* Instead of an engine's number. */
 #define KERNEL 0
-/* Likewise: whichever it is. */
+/* Instead of an engine's number: any engine. */
 #define ANYONE 0xffffffff
 /*
- * Beside the engine of a connection: it has come to a port, and is the engine's for as long as that, or its user, has the port.
- * After that it gives way to who begins anew with these ends. Alone: it has.
+ * A flag beside the engine of a connection: it came to a port, and is the engine's for as long as the engine, or its user, has
+ * the port. After that it gives way to a new connection with the same ends. The flag alone: it has given way.
  */
 #define CAME 0x80000000
-/* Engines of a port. */
+/* Most engines of a port. */
 #define MEMBERS 64
 
-/* In place of a device's number, where the host's own addresses are not known: nothing is asked. */
+/* Instead of a device's index, where the host's own addresses are not known: nothing is checked. */
 #define ANYWHERE 0
-/* Likewise: whichever it is, as several have the address. */
+/* Instead of a device's index: any device, as several have the address. */
 #define OUTSIDE 0xffffffff
 
-/* Where a port may get other engines: whose each connection is, is written down when it begins. */
+/* The port may get other engines: the owner of each connection is recorded when it begins. */
 #define SHARED 1
-/* The engines have changed a short while ago: what is written down counts. */
+/* The engines have changed a short while ago: recorded owners count. */
 #define CHANGED 2
 
 struct members {
-	/* None: the kernel has what begins now, and they what had begun with them. */
+	/* 0: connections that begin now are the kernel's; those that began before stay with their engines. */
 	__u32 count;
-	/* One of the above, or none: there will be no others. */
+	/* SHARED, CHANGED, or 0: there will be no other engines. */
 	__u32 state;
-	/* Which has the address, or one of the above: what comes by another one is the kernel's. */
+	/* The device that has the address, or ANYWHERE or OUTSIDE: packets that come by another device are the kernel's. */
 	__u32 device;
 	__u32 engines[MEMBERS];
 };
@@ -67,13 +67,13 @@ struct connection {
 };
 
 /*
- * How many entries there are of what most stacks have none of: a frame is not looked for where nothing can be, which
- * takes a third of the time that it takes a program.
+ * Numbers of entries of kinds that most stacks have none of: a frame is not looked up where there are no entries, which
+ * saves a third of a program's time.
  */
 struct counts {
 	__u32 addresses;
 	__u32 connections;
-	/* Listeners at one address; one that is at any is not counted. */
+	/* Listeners at one address; those at any address are not counted. */
 	__u32 at_addresses;
 };
 
@@ -92,7 +92,7 @@ struct {
 	__type(value, __u32);
 } addresses SEC(".maps");
 
-/* The host's own, each with the number of its device, or OUTSIDE: nobody comes from there over a wire. */
+/* The host's own addresses, each with the index of its device, or OUTSIDE: nobody sends from there over a wire. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -117,10 +117,10 @@ struct {
 	__type(value, __u32);
 } connections SEC(".maps");
 
-/* In place of nothing: the engine has the port no more, and its user has. */
+/* Instead of 0: the engine no longer has the port, but its user has. */
 #define LEFT 1
 
-/* Each engine of each port once more, for who looks for one: to go through them is more than the verifier allows. */
+/* Each engine of each port once more, for direct look-ups: a loop over the members is more than the verifier allows. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -130,12 +130,12 @@ struct {
 } standing SEC(".maps");
 
 /*
- * Whose the connections are that have begun with a SYN while a port's engines may change. Between a SYN and the engine that it is
- * for is the engine's ring, and between one for the kernel and its socket is the kernel's way: until then no table has them.
+ * The owners of connections that have begun with a SYN while a port's engines may change. A SYN for an engine waits in that
+ * engine's ring, and one for the kernel has yet to reach its socket: until then no other table has the connection.
  */
 struct begun {
 	__u32 engine;
-	/* When that was decided, of a clock that begins anew every seven weeks. */
+	/* When that was decided, by a clock that wraps every seven weeks. */
 	__u32 millis;
 };
 
@@ -146,22 +146,22 @@ struct {
 	__type(value, struct begun);
 } begun SEC(".maps");
 
-/* linux/futex.h: set by the kernel when the thread that holds the futex ends, however it does. */
+/* linux/futex.h: set by the kernel when the thread that holds the futex ends, in whatever way. */
 #define FUTEX_OWNER_DIED 0x40000000
 
 /*
- * Held by who answers for all of this, as long as he lives. The kernel says here that he has ended before it closes the
- * first of his descriptors: before the filters are detached, and before anybody else can hear of his end.
+ * A robust futex, held by the thread that answers for all maps for as long as it lives. When that thread ends the kernel marks
+ * it, before it closes the first of its descriptors: before the filters are detached, and before anybody can hear of the end.
  */
 struct life {
 	__u32 futex;
-	/* What libc has beside it. */
+	/* The rest of libc's mutex. */
 	__u32 rest[15];
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	/* The futex is in memory of his process. */
+	/* The futex is in memory that its holder's process has mapped. */
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);

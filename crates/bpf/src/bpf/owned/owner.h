@@ -1,9 +1,7 @@
-/*
- * Whose a packet is, by what user space has entered into the maps.
- */
+/* Finds the owner of a packet, by the entries of user space in the maps. */
 #pragma once
 
-/* Mixed with a number that nobody outside knows, so that nobody chooses whom he burdens. */
+/* Hashes with a secret seed, so that a remote host cannot choose the engine that it burdens. */
 static __always_inline __u32 mixed(const struct packet *packet)
 {
 	const __u32 words[] = {
@@ -17,13 +15,13 @@ static __always_inline __u32 mixed(const struct packet *packet)
 		hash = (hash ^ words[i]) * 0x9e3779b1;
 		hash ^= hash >> 15;
 	}
-	/* Until each bit depends on all: the low ones count where members are few (MurmurHash3's fmix32). */
+	/* Until each bit depends on all: with few members the low bits count (MurmurHash3's fmix32). */
 	hash = (hash ^ hash >> 16) * 0x85ebca6b;
 	hash = (hash ^ hash >> 13) * 0xc2b2ae35;
 	return hash ^ hash >> 16;
 }
 
-/* One of those that have a port; each connection always the same as long as they are the same. */
+/* Returns one of the members of a port; for a connection always the same while the members are the same. */
 static __always_inline __u32 member(const struct members *members, const struct packet *packet)
 {
 	__u32 count = members->count, i;
@@ -36,13 +34,13 @@ static __always_inline __u32 member(const struct members *members, const struct 
 	return i < MEMBERS ? members->engines[i] : KERNEL;
 }
 
-/* What a program has to do with members that come and go. */
+/* How a program treats members that change. */
 enum changes {
-	/* There are none: the engine has its ports alone. */
+	/* The members do not change: the engine has its ports alone. */
 	NONE,
-	/* It looks up what is written down. */
+	/* The program looks up recorded connections. */
 	LOOKED_UP,
-	/* And writes down what is mine: its engine's, or any engine's. */
+	/* It also records new ones of `mine`: its engine, or any engine. */
 	WRITTEN_DOWN,
 };
 
@@ -55,11 +53,11 @@ static __always_inline bool stands(const struct listener *listener, __u32 engine
 }
 
 /*
- * A SYN that comes sooner again is the same one, which several programs look at one after the other while engines change: all
- * find what the first has found. Between them are moments, unless a virtual processor is taken away.
+ * Within this time, a SYN between the same ends is the same packet, which several programs look at in turn while engines
+ * change: all must find what the first has found. Only moments lie between them, unless a virtual processor is preempted.
  */
 #define SAME_SYN_MILLIS 20
-/* So long a SYN is sent again for want of an answer, which may have been lost, that the first has had. */
+/* How long a SYN is retransmitted if the answer to the first one was lost. */
 #define SENT_AGAIN_MILLIS 20000
 
 static __always_inline __u32 millis(void)
@@ -82,7 +80,7 @@ static __always_inline __u32 member_for(const struct members *members, const str
 
 	if (changes != NONE && members->state == CHANGED) {
 		before = bpf_map_lookup_elem(&begun, connection);
-		/* Who has left the port does not answer a SYN that is sent again: it begins anew, elsewhere. */
+		/* An engine that has left the port does not answer a retransmitted SYN: it starts anew, with another engine. */
 		if (before && (!packet->is_first || millis() - before->millis < SAME_SYN_MILLIS ||
 			       stands(listener, before->engine)))
 			return before->engine;
@@ -91,8 +89,8 @@ static __always_inline __u32 member_for(const struct members *members, const str
 	if (!packet->is_first || !members->state)
 		return now.engine;
 	/*
-	 * While engines change whoever looks first says so to the others, whosever it is. The kernel writes nothing down: a SYN
-	 * of its that is on the way is no connection yet, when an engine comes.
+	 * While engines change, the program that looks first records the owner for the others, whichever it is. The kernel itself
+	 * records nothing, so its SYNs are recorded, too: one that is under way when an engine joins is no connection yet.
 	 */
 	if (changes == WRITTEN_DOWN ? is_mine(now.engine, mine) || members->state == CHANGED
 				    : changes != NONE && now.engine == KERNEL) {
@@ -111,14 +109,14 @@ static __always_inline const struct members *members_at(const struct counts *the
 		members = bpf_map_lookup_elem(&listeners, listener);
 	if (members)
 		return members;
-	/* On any address. */
+	/* A listener at any address. */
 	__builtin_memset(&listener->local, 0, sizeof(listener->local));
 	return bpf_map_lookup_elem(&listeners, listener);
 }
 
 /*
- * Whether he has ended who answered for what is in the maps. Then all is the kernel's, at the same time to who lets packets
- * in and to who keeps them from the kernel: or there would be a while in which two answer, or nobody.
+ * Whether the thread that answered for the maps has ended. Then everything is the kernel's, at the same time for the programs
+ * that let packets in and those that keep them from the kernel: otherwise for a while both would answer, or nobody.
  */
 static __always_inline bool is_orphaned(void)
 {
@@ -138,7 +136,7 @@ static __always_inline bool is_martian_v4(__u32 v4)
 
 static __always_inline bool is_martian_v6(const struct address *address)
 {
-	/* RFC 4291 2.7; below it are the unspecified one and loopback (2.5.2, 2.5.3). */
+	/* RFC 4291 2.7; then the unspecified address and loopback (2.5.2, 2.5.3). */
 	if (bpf_ntohl(address->words[0]) >> 24 == 0xff)
 		return true;
 	return !address->words[0] && !address->words[1] && !address->words[2] &&
@@ -150,15 +148,15 @@ static __always_inline bool is_v4(const struct address *address)
 	return !address->words[0] && !address->words[1] && address->words[2] == bpf_htonl(0xffff);
 }
 
-/* RFC 4291 2.5.6: another host may have the same one on another link. */
+/* RFC 4291 2.5.6, link-local: another host may have the same address on another link. */
 static __always_inline bool is_of_link(const struct address *address)
 {
 	return bpf_ntohl(address->words[0]) >> 22 == 0xfe80 >> 6;
 }
 
 /*
- * Whether nobody can have sent this over a wire: who is let in as one who is on the host itself would be let in. The kernel,
- * whose it is then, drops it and counts it (fib_validate_source, ip_route_input_slow, ipv6_rcv).
+ * Whether the source address is impossible over a wire: a remote host must not be let in as a local one. Such a packet is the
+ * kernel's, which drops and counts it (fib_validate_source, ip_route_input_slow, ipv6_rcv).
  */
 static __always_inline bool is_martian(const struct packet *packet)
 {
@@ -174,13 +172,13 @@ static __always_inline bool is_martian(const struct packet *packet)
 }
 
 /*
- * What is the kernel's although it comes to a port of engines'. What comes by another device than the address's, whose stack does
- * not know the address: the kernel listens there, too, and takes it as ever. And beginnings from where nobody is; other segments
- * from there find no connection.
+ * Whether a packet is the kernel's although it is for a port of engines. That is so if it came by another device than the
+ * address's, whose stack does not know the address: the kernel listens there, too, and takes it as ever. And if it opens a
+ * connection from an impossible address; other segments from there find no connection.
  */
 static __always_inline bool is_kernels(const struct members *members, const struct packet *packet)
 {
-	/* Of nearly all frames this compare is all that there is to it. */
+	/* For nearly all frames this comparison is all it takes. */
 	if (members->device != packet->device && packet->device &&
 	    members->device != ANYWHERE && members->device != OUTSIDE)
 		return true;
@@ -188,9 +186,9 @@ static __always_inline bool is_kernels(const struct members *members, const stru
 }
 
 /*
- * Whether an entry is of no account, as its engine has the port no more and somebody begins anew: what that one has written into its
- * table may not be true, and another user's program may have the port by now, of which nobody need know. A SYN that the engine had
- * itself, while the port was its own, is the same one.
+ * Whether an entry no longer counts, because its engine has lost the port and a new connection begins: what the engine has
+ * written into its table may be untrue, and another user's program may have the port by now, without anybody being told. A SYN
+ * that went to the engine itself while it had the port is a retransmission.
  */
 static __always_inline bool gives_way(__u32 *entered, const struct packet *packet,
 				      const struct connection *connection)
@@ -213,12 +211,12 @@ static __always_inline bool gives_way(__u32 *entered, const struct packet *packe
 	before = bpf_map_lookup_elem(&begun, connection);
 	if (before && before->engine == key.engine && millis() - before->millis < SENT_AGAIN_MILLIS)
 		return false;
-	/* For all that look at it next, and for who has entered it. */
+	/* Seen by all programs that look next, and by the process that made the entry. */
 	*entered = CAME;
 	return true;
 }
 
-/* Whose a packet is: an engine's, or the kernel's; `mine` is the engine that who asks works for, or ANYONE. */
+/* Returns the owner of a packet, an engine or KERNEL; `mine` is the engine that the program works for, or ANYONE. */
 static __always_inline __u32 owner(const struct packet *packet, enum changes changes, __u32 mine)
 {
 	struct connection connection = {};

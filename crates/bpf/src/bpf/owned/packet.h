@@ -1,6 +1,4 @@
-/*
- * What of a packet decides whose it is.
- */
+/* The parts of a packet that decide who owns it. */
 #pragma once
 
 #define ETH_P_IP 0x0800
@@ -22,16 +20,16 @@
 #define TCP_FLAGS_AT 13
 #define TCP_SYN 0x02
 #define TCP_ACK 0x10
-/* Extension headers that are looked past; a packet with more is the kernel's. */
+/* Most extension headers that are skipped; a packet with more is the kernel's. */
 #define EXTENSIONS 4
-/* As far as is looked: four extension headers, each of the longest, and what an error quotes. */
+/* How far a packet is read: four extension headers, each of the longest, and what an error quotes. */
 #define HEADERS_BYTES 16384
-/* RFC 792, RFC 4443 3: what an error is about stands behind its header. */
+/* RFC 792, RFC 4443 3: the quoted packet follows an error's header. */
 #define ICMP_ERROR_BYTES 8
-/* The number of a VLAN in its tag (IEEE 802.1Q); zero is a mere priority. */
+/* The VLAN identifier within a tag (IEEE 802.1Q); zero means priority only. */
 #define VLAN_NUMBER 0x0fff
 
-/* The beginning of linux/bpf.h's, which the kernel translates by place, not by name. */
+/* The beginning of linux/bpf.h's, whose members the kernel translates by offset, not by name. */
 struct __sk_buff {
 	__u32 len;
 	__u32 pkt_type;
@@ -46,35 +44,35 @@ struct __sk_buff {
 	__u32 ifindex;
 };
 
-/* As user space gives them, too. */
+/* Layout shared with user space. */
 struct settings {
-	/* Whether an Ethernet header stands in front of IP. */
+	/* Whether an Ethernet header precedes IP. */
 	__u8 ethernet;
-	/* Whether the stack finds its neighbours by itself. */
+	/* Whether the stack resolves its neighbours itself. */
 	__u8 neighbours;
-	/* Whether a frame that is redirected is to say what is known of its checksum. */
+	/* Whether a redirected frame gets a word that says what is known of its checksum. */
 	__u8 marks;
 	__u8 unused;
-	/* Whose sockets they are. */
+	/* The engine that owns the sockets. */
 	__u32 engine;
-	/* By which connections are shared out. */
+	/* Seed of the hash that distributes connections. */
 	__u32 seed;
-	/* Of a socket in a group: its number. */
+	/* Number of a socket in a group. */
 	__u32 socket;
 };
 
 const volatile struct settings settings = { .ethernet = 1, .engine = 1 };
 
-/* IPv4's are mapped into IPv6 (RFC 4291 2.5.5.2). */
+/* IPv4 addresses are mapped into IPv6 (RFC 4291 2.5.5.2). */
 struct address {
 	__u32 words[4];
 };
 
-/* What a program looks at: the kernel's buffer, or a frame of which there is none yet. */
+/* A program's input: an sk_buff, or an XDP frame that has none yet. */
 struct frame {
 	struct __sk_buff *skb;
 	struct xdp_md *xdp;
-	/* Which of them it is: known when a program is compiled. */
+	/* Which of them it is: constant when a program is compiled. */
 	bool is_xdp;
 };
 
@@ -85,19 +83,19 @@ struct packet {
 	__be16 remote_port;
 	__u8 protocol;
 	bool has_ports;
-	/* Of TCP: the first segment of a connection. */
+	/* TCP: the first segment of a connection. */
 	bool is_first;
-	/* Or answers one. */
+	/* TCP: a SYN, also one that answers. */
 	bool is_syn;
-	/* Of ICMP. */
+	/* Type of an ICMP message. */
 	__u8 type;
-	/* Where TCP, UDP or ICMP begin. */
+	/* Offset of the TCP, UDP or ICMP header. */
 	__u32 transport_at;
-	/* Number of the device by which it has come; 0 of one that an error quotes, which has come by none. */
+	/* Index of the device by which it came; 0 for a packet that an error quotes, which came by none. */
 	__u32 device;
 };
 
-/* Headers are in the first of a frame's pieces, where they can be read without a call. */
+/* Headers are in a frame's first buffer, where they can be read without a call. */
 static __always_inline bool load_xdp(struct xdp_md *xdp, __u32 at, void *to, __u32 bytes)
 {
 	void *from = (void *)(long)xdp->data;
@@ -105,7 +103,7 @@ static __always_inline bool load_xdp(struct xdp_md *xdp, __u32 at, void *to, __u
 
 	if (at > HEADERS_BYTES)
 		return false;
-	/* The compiler knows that, the kernel's verifier does not: keep the check. */
+	/* The compiler knows that this is in bounds, the kernel's verifier does not: keep the check. */
 	asm volatile("" : "+r"(at));
 	from += at;
 	if (from + bytes > end)
@@ -114,7 +112,7 @@ static __always_inline bool load_xdp(struct xdp_md *xdp, __u32 at, void *to, __u
 	return true;
 }
 
-/* Of the kernel's buffer that takes a call: to read it in place takes CAP_PERFMON beside CAP_BPF. */
+/* An sk_buff is read by a call: direct access takes CAP_PERFMON in addition to CAP_BPF. */
 static __always_inline bool load(const struct frame *frame, __u32 at, void *to, __u32 bytes)
 {
 	if (frame->is_xdp)
@@ -122,7 +120,7 @@ static __always_inline bool load(const struct frame *frame, __u32 at, void *to, 
 	return bpf_skb_load_bytes(frame->skb, at, to, bytes) == 0;
 }
 
-/* Ports and flags of TCP at one look; a packet that an error quotes may end between them. */
+/* Reads TCP's ports and flags at once; a packet that an error quotes may end between them. */
 static __always_inline bool read_tcp(const struct frame *frame, __u32 at, struct packet *packet)
 {
 	struct {
@@ -211,7 +209,7 @@ static __always_inline bool read_ipv6(const struct frame *frame, __u32 at, struc
 	return true;
 }
 
-/* False if it is no IP. */
+/* Returns false if it is not IP. */
 static __always_inline bool read_ip(const struct frame *frame, __be16 protocol, __u32 at,
 				    struct packet *packet)
 {
@@ -222,13 +220,13 @@ static __always_inline bool read_ip(const struct frame *frame, __be16 protocol, 
 	return false;
 }
 
-/* What stands before IP. */
+/* Length of the header before IP. */
 static __always_inline __u32 link_bytes(void)
 {
 	return settings.ethernet ? ETHERNET_BYTES : 0;
 }
 
-/* IP begins there. False if it is no IP, or of a VLAN, which is another network. */
+/* Reads a packet whose IP header is at `at`. Returns false if it is not IP, or of a VLAN, which is another network. */
 static __always_inline bool read_packet(struct __sk_buff *skb, __u32 at, struct packet *packet)
 {
 	struct frame frame = { .skb = skb };
@@ -239,7 +237,7 @@ static __always_inline bool read_packet(struct __sk_buff *skb, __u32 at, struct 
 	return read_ip(&frame, skb->protocol, at, packet);
 }
 
-/* Those that may be about a packet of the stack's. The kernel knows no socket for them, and is quiet. */
+/* Errors that may be about a packet of the stack. The kernel knows no socket for them, and ignores them. */
 static __always_inline bool is_icmp_error(const struct packet *packet)
 {
 	/* Unreachable, time exceeded, parameter problem (RFC 792). */
@@ -249,7 +247,7 @@ static __always_inline bool is_icmp_error(const struct packet *packet)
 	return packet->protocol == IPPROTO_ICMPV6 && packet->type && packet->type < 128;
 }
 
-/* The way back of what an error is about, which went the other way; false of what is no error, or tells too little. */
+/* Reads the packet that an error quotes, with its ends swapped, as the stack had sent it; false if none can be read. */
 static __always_inline bool read_quoted(const struct frame *frame, const struct packet *packet,
 					struct packet *ours)
 {

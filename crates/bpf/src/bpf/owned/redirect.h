@@ -1,6 +1,6 @@
 /*
- * What of the frames that come is one engine's. Unlike a packet socket, one of AF_XDP takes a frame
- * away from the kernel, so what both may want is looked at more closely.
+ * Selects the received frames of one engine. Unlike a packet socket, an AF_XDP socket takes a frame
+ * away from the kernel, so frames that both may want are examined more closely.
  */
 #pragma once
 
@@ -8,13 +8,13 @@
 #define XDP_DROP 1
 #define XDP_PASS 2
 
-/* RFC 826: where the address that is asked for or told to stands, from the Ethernet header on. */
+/* RFC 826: offset of the target address, counted from the Ethernet header. */
 #define ARP_TARGET_AT (ETHERNET_BYTES + 24)
-/* RFC 4861 4.3: the address that is asked for. */
+/* RFC 4861 4.3: offset of the target address. */
 #define NEIGHBOUR_SOLICITATION 135
 #define TARGET_BYTES 8
 
-/* The sockets of AF_XDP, by queue. As many as the device has queues: said when it is loaded. */
+/* The AF_XDP sockets, by queue. Its size is set on loading, to the number of the device's queues. */
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
 	__uint(max_entries, 1);
@@ -22,7 +22,7 @@ struct {
 	__type(value, __u32);
 } sockets SEC(".maps");
 
-/* Whose each queue is, where several engines share a device. As many as there are queues. */
+/* The engine of each queue, where several engines share a device. As many entries as there are queues. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -37,7 +37,7 @@ static __always_inline bool is_of_address(const struct address *address)
 	return engine && *engine == settings.engine;
 }
 
-/* Both the kernel and the stack have neighbours: each gets what is told to an address of its own. */
+/* Both the kernel and the stack have neighbours: each gets what is addressed to an address of its own. */
 static __always_inline bool is_arp_for_engine(const struct frame *frame)
 {
 	struct address target = {};
@@ -49,7 +49,7 @@ static __always_inline bool is_arp_for_engine(const struct frame *frame)
 	return is_of_address(&target);
 }
 
-/* Who answers is told at the address that asks, which is looked at before; who asks, asks a group. */
+/* An answer goes to the asking address, which was checked before; a solicitation goes to a multicast group. */
 static __always_inline bool is_solicitation_for_engine(const struct frame *frame,
 						      const struct packet *packet)
 {
@@ -77,7 +77,7 @@ static __always_inline bool is_for_engine(struct xdp_md *xdp)
 	struct packet packet = { .device = xdp->ingress_ifindex };
 	__be16 protocol;
 
-	/* One with a tag in it is of none of these protocols. */
+	/* A tagged frame has none of these protocols. */
 	if (!load(&frame, ETHERNET_BYTES - sizeof(protocol), &protocol, sizeof(protocol)))
 		return false;
 	if (protocol == bpf_htons(ETH_P_ARP))
@@ -89,8 +89,8 @@ static __always_inline bool is_for_engine(struct xdp_md *xdp)
 }
 
 /*
- * The same where each engine has queues of its own and a packet socket beside them, by which it gets all else:
- * what comes by another's queue, errors, and neighbours, of which the kernel knows.
+ * Whether a frame is the engine's, where each engine has queues of its own and a packet socket beside them, which receives
+ * all else: frames that come by another's queue, errors, and neighbour discovery, of which the kernel has to know.
  */
 static __always_inline bool is_engines(struct xdp_md *xdp, __u32 engine)
 {

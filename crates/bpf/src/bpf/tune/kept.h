@@ -1,15 +1,15 @@
 /*
- * What is kept of a socket: with the socket, or, of connections that were met when they were
- * established, in a slot of a table. A socket has one of the two.
+ * The former values of a socket: kept with the socket or, for connections that were caught when they
+ * were established, in a slot of a table. A socket has one of the two.
  */
 #pragma once
 
-/* Between two owners. No cookie is as large. */
+/* A slot's cookie between two owners. No cookie is as large. */
 #define NOBODYS (~0ULL)
 
 /*
- * The address of a socket as a number like any other, which it is where it has been read from the
- * stack: nothing else may be reckoned with a pointer, or asked by programs that may not look into it.
+ * Returns the address of a socket as a plain number, by reading it back from the stack: the verifier allows
+ * neither arithmetic on a pointer, nor a probe read through it in programs that may not dereference it.
  */
 static __always_inline __u64 address_of(void *socket)
 {
@@ -21,8 +21,8 @@ static __always_inline __u64 address_of(void *socket)
 }
 
 /*
- * The slot that a socket at this address may have. The kernel gives the memory of a connection that
- * has just ended to the next one, and with it goes the slot: it is in the processor's caches still.
+ * Returns the slot for a socket at this address. The kernel gives the memory of a connection that
+ * has just ended to the next one, and the slot with it: it is still in the processor's caches.
  */
 static __always_inline struct slot *slot_at(__u64 address)
 {
@@ -55,7 +55,7 @@ static __always_inline struct kept *kept_of(struct tcp_sock *tp)
 	return slot ? &slot->kept : NULL;
 }
 
-/* For programs that may neither ask for a cookie nor look into a socket. */
+/* For programs that may neither ask for a cookie nor dereference a socket. */
 static __always_inline struct kept *kept_of_opaque(struct bpf_sock *sk)
 {
 	struct kept *kept = bpf_sk_storage_get(&sockets, sk, NULL, 0);
@@ -70,10 +70,10 @@ static __always_inline struct kept *kept_of_opaque(struct bpf_sock *sk)
 }
 
 /*
- * Whether the address is the socket's still, and it has not ended for good: nobody refers to that
- * any more, while what is merely closed may connect again. Its memory may be none by now, or not a
- * socket's: the kernel gives pages of its cache to others (SLAB_TYPESAFE_BY_RCU, mm/slub.c), and
- * these need not write to where the cookie was. So whatever all TCP sockets are is asked for, too.
+ * Whether the socket is still at this address and has not ended for good, when no reference to it is
+ * left; a socket that is merely closed may connect again. Its memory may be unmapped, or no longer a
+ * socket's: the kernel gives pages of its cache to others (SLAB_TYPESAFE_BY_RCU, mm/slub.c), which
+ * need not overwrite the cookie. So properties that all TCP sockets have are checked, too.
  */
 static __always_inline bool is_there(const struct sock_common *common, __u64 cookie)
 {
@@ -91,7 +91,7 @@ static __always_inline bool is_there(const struct sock_common *common, __u64 coo
 	       BPF_CORE_READ(sk, sk_type) == SOCK_STREAM;
 }
 
-/* Whether nobody has the slot any more. An owner whose memory is another socket's has ended. */
+/* Whether the slot has no owner. An owner whose memory is now another socket's has ended. */
 static __always_inline bool is_free(const struct slot *slot, __u64 owner, __u64 address)
 {
 	if (!owner)
@@ -100,7 +100,7 @@ static __always_inline bool is_free(const struct slot *slot, __u64 owner, __u64 
 	       (slot->socket == address || !is_there((void *)slot->socket, owner));
 }
 
-/* Whoever has brought the slot from its owner to nobody may write to it. */
+/* Takes a slot: only the program that has exchanged its owner for NOBODYS may write to it. */
 static __always_inline struct kept *take(struct slot *slot, __u64 cookie, __u64 address)
 {
 	__u64 owner = slot->cookie;
@@ -118,7 +118,7 @@ static __always_inline struct kept *take(struct slot *slot, __u64 cookie, __u64 
 	return &slot->kept;
 }
 
-/* Something to keep what a socket is in that is just established. It may have been one before. */
+/* Returns storage for the former values of a socket that was just established; it may have had some before. */
 static __always_inline struct kept *keep_new(struct bpf_sock_ops *ctx, struct bpf_sock *sk,
 					     struct tcp_sock *tp)
 {
@@ -136,7 +136,7 @@ static __always_inline struct kept *keep_new(struct bpf_sock_ops *ctx, struct bp
 	return bpf_sk_storage_get(&sockets, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 }
 
-/* Leaves the slot to others, if no entry has anything of it any more. */
+/* Frees the slot, if no entry has an option of it any more. */
 static __always_inline void forget(struct tcp_sock *tp)
 {
 	struct slot *slot = slot_of(address_of(tp), cookie_of(tp));
@@ -163,7 +163,7 @@ static __always_inline void tell_one(struct seq_file *seq, const struct claim *c
 	bpf_seq_write(seq, told, sizeof(told));
 }
 
-/* Of each option that an entry has set: the entry, the option, and whether it is another now. */
+/* Reports for each option that an entry has set: the entry, the option, and whether its value has changed. */
 static __always_inline void tell(struct seq_file *seq, const struct kept *kept, void *socket)
 {
 	struct tcp_sock *tp = socket;

@@ -1,6 +1,6 @@
 /*
- * Setting an option of one socket, and setting it back. `sk` is whatever the calling program may
- * give to bpf_setsockopt; every function is inlined for each option, so that its number is known.
+ * Setting an option of one socket, and restoring it. `sk` is whatever pointer the calling program may
+ * pass to bpf_setsockopt; every function is inlined for each option, so that `which` is a constant.
  */
 #pragma once
 
@@ -27,7 +27,7 @@ static __always_inline int name(int which)
 	}
 }
 
-/* Whether it is one of those that are set here. */
+/* Whether the option is one of those that are set here. */
 static __always_inline bool is_ours(int of_level, int option)
 {
 	if (of_level == SOL_SOCKET)
@@ -36,7 +36,7 @@ static __always_inline bool is_ours(int of_level, int option)
 				       option == TCP_CONGESTION);
 }
 
-/* What getsockopt says of a socket that is not limited. */
+/* The value of getsockopt for a socket without a limit. */
 #define NO_PACING 0xffffffffUL
 
 static __always_inline bool in_ticks(int which)
@@ -49,7 +49,7 @@ static __always_inline bool same(const struct value *a, const struct value *b)
 	return a->words[0] == b->words[0] && a->words[1] == b->words[1];
 }
 
-/* The kernel takes microseconds and keeps ticks; it has no getsockopt for these two. */
+/* The kernel takes microseconds and stores ticks; it has no getsockopt for these two. */
 static __always_inline __u32 ticks(struct tcp_sock *tp, int which)
 {
 	if (which == DELACK_MAX)
@@ -68,7 +68,7 @@ static __always_inline int get(void *sk, struct tcp_sock *tp, int which, struct 
 		into->words[0] = (__u64)ticks(tp, which) * 1000000 / (__u32)CONFIG_HZ;
 		return 0;
 	}
-	/* For each new connection: the kernel's own answer, without asking it. */
+	/* Called for each new connection: gives the kernel's own answer, without the call. */
 	if (which == NODELAY) {
 		into->words[0] = BPF_CORE_READ_BITFIELD(tp, nonagle) & TCP_NAGLE_OFF;
 		return 0;
@@ -82,7 +82,7 @@ static __always_inline int get(void *sk, struct tcp_sock *tp, int which, struct 
 	return error < 0 ? error : 0;
 }
 
-/* The same for programs that may only look, and at sockets that may end meanwhile. */
+/* Reads the value in programs that may only read, and of sockets that may end meanwhile. */
 static __always_inline void look(struct tcp_sock *tp, int which, struct value *into)
 {
 	const struct tcp_congestion_ops *congestion;
@@ -116,8 +116,8 @@ static __always_inline long set(void *sk, int which, const struct value *value)
 }
 
 /*
- * tcp_sock's setters take what is between two ticks (TCP_TIMEOUT_MIN) and 200 ms (TCP_DELACK_MAX,
- * TCP_RTO_MIN); what sysctls or routes have made of it may be beyond.
+ * Whether a value can be restored. The kernel's setters accept from two ticks (TCP_TIMEOUT_MIN) to
+ * 200 ms (TCP_DELACK_MAX, TCP_RTO_MIN); values that sysctls or routes have set may lie outside.
  */
 static __always_inline bool restorable(int which, const struct value *before)
 {
@@ -126,7 +126,7 @@ static __always_inline bool restorable(int which, const struct value *before)
 	return !in_ticks(which) || (before->words[0] >= 2 * tick && before->words[0] <= 200000);
 }
 
-/* Whether a limit is lower already. 0 of TCP_NOTSENT_LOWAT means the setting for all. */
+/* Whether a limit is lower already. 0 for TCP_NOTSENT_LOWAT means the system-wide setting. */
 static __always_inline bool tighter(int which, const struct value *before,
 				    const struct value *wanted)
 {
@@ -134,7 +134,7 @@ static __always_inline bool tighter(int which, const struct value *before,
 	       before->words[0] && before->words[0] < wanted->words[0];
 }
 
-/* What is kept is written first: a socket that was touched can always be set back. */
+/* Sets an option. The former value is stored first: a socket that was touched can always be restored. */
 static __always_inline void claim_one(void *sk, struct tcp_sock *tp, struct kept *kept, int which)
 {
 	struct claim *claim = &kept->options[which];
@@ -180,7 +180,7 @@ static __always_inline void claim_one(void *sk, struct tcp_sock *tp, struct kept
 	__sync_fetch_and_add(&outcome->refused, 1);
 }
 
-/* A socket that is not as it was set has been changed by somebody, whose wish stands. */
+/* Restores an option. If its value is not the one that was set, somebody has changed it, and that stands. */
 static __always_inline void release_one(void *sk, struct tcp_sock *tp, struct kept *kept, int which)
 {
 	struct claim *claim = &kept->options[which];

@@ -1,14 +1,14 @@
 /*
- * Which processes are meant: one, and all that descend from it. A child is written down when it is
- * forked, so it stays one of them when its parent is gone (a daemon's is), and nobody's number is
- * kept beyond its end.
+ * The selected processes: one, and all that descend from it. A child is recorded when it is
+ * forked, so it stays selected when its parent is gone (as a daemon's is), and no number is
+ * kept beyond its process's end.
  */
 #pragma once
 
-/* Namespaces of PIDs are not deeper (MAX_PID_NS_LEVEL). */
+/* Most levels of PID namespaces (MAX_PID_NS_LEVEL). */
 #define PID_LEVELS 33
 
-/* How many were added by the last look at all tasks. */
+/* Number of processes that the last scan of all tasks has added. */
 __u32 grown = 0;
 
 static __always_inline bool is_member(__u32 tgid)
@@ -28,7 +28,7 @@ static __always_inline void remove_member(__u32 tgid)
 	bpf_map_delete_elem(&members, &tgid);
 }
 
-/* Whether it is the process that was named, by its number in the namespace of whoever named it. */
+/* Whether it is the process that was named, by its number in the namespace of the caller that named it. */
 static __always_inline bool is_root(struct task_struct *task)
 {
 	struct pid *pid = BPF_CORE_READ(task, thread_pid);
@@ -47,7 +47,7 @@ static __always_inline bool is_root(struct task_struct *task)
 	return false;
 }
 
-/* Read again and again until none is added. */
+/* Read repeatedly until no process is added. */
 SEC("iter/task")
 int family(struct bpf_iter__task *ctx)
 {
@@ -57,7 +57,7 @@ int family(struct bpf_iter__task *ctx)
 		return 0;
 	if (is_root(task) || is_member(BPF_CORE_READ(task, real_parent, tgid))) {
 		add_member(task->tgid);
-		/* Who ends from now on is taken out by `ended`; who has ended before is nobody. */
+		/* A process that ends from now on is removed by `ended`; one that has ended before must not be added. */
 		if (BPF_CORE_READ(task, signal, live.counter) > 0)
 			grown++;
 		else
@@ -66,7 +66,7 @@ int family(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-/* The sockets that they have already. */
+/* Tags the sockets that they have already. */
 SEC("iter/task_file")
 int descriptors(struct bpf_iter__task_file *ctx)
 {
@@ -86,7 +86,7 @@ int descriptors(struct bpf_iter__task_file *ctx)
 	return 0;
 }
 
-/* The sockets that they make. */
+/* Tags the sockets that they create. */
 SEC("cgroup/sock_create")
 int created(struct bpf_sock *ctx)
 {
@@ -111,7 +111,7 @@ int ended(__u64 *ctx)
 	struct task_struct *task = (void *)ctx[0];
 	__u32 tgid = task->tgid;
 
-	/* The last thread need not be the first one. */
+	/* The last thread to end need not be the first one. */
 	if (is_member(tgid) && task->signal->live.counter == 0)
 		remove_member(tgid);
 	return 0;

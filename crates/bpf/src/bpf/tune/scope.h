@@ -1,7 +1,7 @@
-/* Which sockets are meant. */
+/* Selects the sockets. */
 #pragma once
 
-/* Trees of cgroups are not deeper: the verifier wants a bound. */
+/* Most levels of cgroups: the verifier wants a bound. */
 #define DEEPEST 32
 
 static __always_inline bool in_cgroup(struct tcp_sock *tp)
@@ -9,13 +9,13 @@ static __always_inline bool in_cgroup(struct tcp_sock *tp)
 	struct cgroup *cgroup = tp->inet_conn.icsk_inet.sk.sk_cgrp_data.cgroup;
 	int i;
 
-	/* Most often it is this one itself, and then nothing needs to be copied to know it. */
+	/* Most often it is this cgroup itself, and the comparison needs no probe read. */
 	if (cgroup->kn->id == settings.cgroup_id)
 		return true;
 	for (i = 0; i < DEEPEST && cgroup; i++) {
 		if (BPF_CORE_READ(cgroup, kn, id) == settings.cgroup_id)
 			return true;
-		/* A group begins with its own state, and so does its parent. */
+		/* A cgroup begins with its own css, and so does its parent. */
 		cgroup = (void *)BPF_CORE_READ(cgroup, self.parent);
 	}
 	return false;
@@ -27,7 +27,7 @@ static __always_inline bool to_peer(struct tcp_sock *tp)
 	__u32 address[4] = { 0, 0, bpf_htonl(0xffff), 0 };
 	int i;
 
-	/* Any: a mask has its first bits set, or none. */
+	/* Any peer: a mask has its first bits set, or none. */
 	if (!settings.peer_mask[0])
 		return true;
 	if (BPF_CORE_READ(common, skc_family) == AF_INET6)
@@ -40,7 +40,7 @@ static __always_inline bool to_peer(struct tcp_sock *tp)
 	return true;
 }
 
-/* A connection looks for its route when it is made, and again when routes change. */
+/* Whether its route leads over the device. The route is cached on connecting, and again when routes change. */
 static __always_inline bool over_device(struct tcp_sock *tp)
 {
 	const struct sock *sk = &tp->inet_conn.icsk_inet.sk;
@@ -48,7 +48,7 @@ static __always_inline bool over_device(struct tcp_sock *tp)
 	return (__u32)BPF_CORE_READ(sk, sk_dst_cache, dev, ifindex) == settings.device;
 }
 
-/* `tagged`: whether the socket is one of the processes that are meant. */
+/* `tagged`: whether the socket belongs to a selected process. */
 static __always_inline bool meant(struct tcp_sock *tp, bool tagged)
 {
 	const struct sock_common *common = &tp->inet_conn.icsk_inet.sk.__sk_common;

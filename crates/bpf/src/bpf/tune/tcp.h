@@ -1,4 +1,4 @@
-/* Telling TCP's sockets from others. */
+/* Distinguishes TCP sockets from others. */
 #pragma once
 
 static __always_inline bool tcp(struct sock *sk)

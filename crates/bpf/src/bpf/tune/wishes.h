@@ -1,4 +1,4 @@
-/* What a program asks for itself, after an option was set for it: that is what undoing sets. */
+/* The values that a program itself sets after an option was set for it: undoing restores them. */
 #pragma once
 
 static __always_inline void wish_for_a_number(struct bpf_sockopt *ctx, struct kept *kept)
@@ -21,8 +21,8 @@ static __always_inline void wish_for_a_number(struct bpf_sockopt *ctx, struct ke
 }
 
 /*
- * Whether the kernel knows the name is not told here: one that it refuses changes nothing. If it is
- * the one that was set, it is the program's own from now on.
+ * Whether the kernel knows the name is not checked here: one that it refuses changes nothing. If it
+ * is the one that was set, it is the program's own from now on.
  */
 static __always_inline void wish_for_a_name(struct bpf_sockopt *ctx, struct claim *claim)
 {

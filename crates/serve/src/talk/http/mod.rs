@@ -14,25 +14,25 @@ use response::Status;
 /// first line alone).
 const LONGEST_HEAD_BYTES: usize = 16 << 10;
 
-/// A conversation: the beginning of a request that has not come whole.
+/// A conversation: the beginning of a request that is still incomplete.
 #[derive(Debug, Default)]
 pub(super) struct Http {
     input: Vec<u8>,
-    /// How much of it is answered.
+    /// Octets of it that are answered.
     done: usize,
 }
 
-/// What became of the next request.
+/// Outcome for the next request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Answered,
-    /// And no other one will be.
+    /// Answered, and the connection ends.
     AnsweredLast,
     Incomplete,
 }
 
 impl Http {
-    /// Takes in what has come.
+    /// Takes received data.
     pub(super) fn take(&mut self, bytes: &[u8]) {
         if self.done == self.input.len() {
             self.input.clear();
@@ -43,8 +43,8 @@ impl Http {
         self.input.extend_from_slice(bytes);
     }
 
-    /// Takes in what has come when nothing has before it. A first request that is whole, as most are, is
-    /// answered where it lies; what is behind it is kept.
+    /// Takes received data if nothing is kept. A complete first request, as most are, is
+    /// answered in place; what follows it is kept.
     pub(super) fn take_first(
         &mut self,
         bytes: &[u8],
@@ -65,7 +65,7 @@ impl Http {
         self.done == self.input.len()
     }
 
-    /// Answers the next request, if all of its head is there.
+    /// Answers the next request, if its head is complete.
     pub(super) fn next(
         &mut self,
         responses: &Responses,
@@ -73,7 +73,7 @@ impl Http {
         outbox: &mut Outbox,
     ) -> Result<Next, Stop> {
         if self.is_empty() {
-            // An idle connection keeps no memory for what it may yet ask.
+            // An idle connection keeps no memory for future requests.
             if self.input.capacity() > 0 {
                 *self = Self::default();
             }
@@ -85,7 +85,7 @@ impl Http {
     }
 }
 
-/// Answers the request at the beginning, if all of its head is there; gives its length, too.
+/// Answers the request at the beginning, if its head is complete; also returns its length.
 fn next(
     input: &[u8],
     responses: &Responses,
@@ -112,7 +112,7 @@ fn answer(
     stream: &mut impl Stream,
     outbox: &mut Outbox,
 ) -> Result<(), Stop> {
-    // A body is not read, and so it cannot be told where the next request would begin.
+    // A body is not read, so it is unknown where the next request would begin.
     let closes = request.closes || request.has_body;
     let status = match (request.method, request.path) {
         (Method::Other, _) => Status::MethodNotAllowed,

@@ -1,6 +1,6 @@
-//! The head of a request.
+//! Parsing of request heads.
 
-/// What is asked.
+/// Method of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Method {
     Get,
@@ -8,20 +8,20 @@ pub(super) enum Method {
     Other,
 }
 
-/// A request whose head has come whole.
+/// A request with a complete head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Request<'a> {
     pub(super) method: Method,
-    /// Without host and query.
+    /// The path without host and query.
     pub(super) path: &'a [u8],
     pub(super) version_1_1: bool,
-    /// The client wants no other answer on this connection.
+    /// Whether the client wants the connection closed after the answer.
     pub(super) closes: bool,
-    /// A body follows.
+    /// Whether a body follows.
     pub(super) has_body: bool,
 }
 
-/// Why a request has no other answer.
+/// Why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// It is not HTTP.
@@ -34,13 +34,13 @@ pub(super) enum Refusal {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Parsed<'a> {
-    /// With the length of its head.
+    /// A complete request, and the length of its head.
     Whole(Request<'a>, usize),
     Incomplete,
     Refused(Refusal),
 }
 
-/// Takes the first request apart.
+/// Parses the first request.
 pub(super) fn parse(input: &[u8]) -> Parsed<'_> {
     let mut lines = Lines { input, at: 0 };
     // RFC 9112 §2.2: an empty line before a request is no fault.
@@ -85,7 +85,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Of the headers, what decides something here.
+/// The header fields that matter here.
 #[derive(Debug, Default)]
 struct Headers {
     hosts: u32,
@@ -95,7 +95,7 @@ struct Headers {
 }
 
 impl Headers {
-    /// Nothing for what is no header (RFC 9112 §5: no space before the colon, no folded lines).
+    /// Notes a header field; `None` if the line is malformed (RFC 9112 §5: no space before the colon, no folded lines).
     fn note(&mut self, line: &[u8]) -> Option<()> {
         let colon = line.iter().position(|&octet| octet == b':')?;
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
@@ -131,7 +131,7 @@ fn request<'a>(line: &'a [u8], headers: &Headers) -> Result<Request<'a>, Refusal
         _ if version.starts_with(b"HTTP/") => return Err(Refusal::Version),
         _ => return Err(Refusal::Malformed),
     };
-    // RFC 9112 §3.2: exactly one Host, which HTTP/1.0 does not know.
+    // RFC 9112 §3.2: exactly one Host, which HTTP/1.0 does not have.
     if headers.hosts > 1 || version_1_1 && headers.hosts == 0 {
         return Err(Refusal::Malformed);
     }
@@ -146,7 +146,7 @@ fn request<'a>(line: &'a [u8], headers: &Headers) -> Result<Request<'a>, Refusal
     Ok(Request { method, path, version_1_1, closes, has_body: headers.has_body })
 }
 
-/// The path of a target, which may come with its host as for a proxy (RFC 9112 §3.2.2).
+/// Returns the path of a target, which may include the host as for a proxy (RFC 9112 §3.2.2).
 fn path(target: &[u8]) -> Option<&[u8]> {
     let target = match target.get(..7) {
         Some(scheme) if scheme.eq_ignore_ascii_case(b"http://") => {

@@ -1,4 +1,4 @@
-//! Heads of answers, and the one answer that is asked for most, ready made.
+//! Heads of responses, and the most frequent response, ready made.
 
 use std::io::Write as _;
 
@@ -6,13 +6,13 @@ use super::super::{Service, date::http_date};
 use super::request::Refusal;
 use crate::pattern::Pattern;
 
-/// Longest body that is kept with its head, to be sent in one piece.
+/// Longest body that is stored with its head, to be sent in one piece.
 const LONGEST_READY_BYTES: u64 = 16 << 10;
 
-/// What is answered.
+/// Status of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Status {
-    /// A body of so many octets.
+    /// Success, with a body of this length.
     Ok(u64),
     BadRequest,
     NotFound,
@@ -43,7 +43,7 @@ impl Status {
         }
     }
 
-    /// What an error says to who reads it.
+    /// Returns an error's text for a human reader.
     pub(super) fn content(self) -> &'static str {
         match self {
             Self::Ok(_) => "",
@@ -63,14 +63,14 @@ impl Status {
     }
 }
 
-/// What answers are made of.
+/// The data that responses are made of.
 #[derive(Debug)]
 pub(in crate::talk) struct Responses {
     body_bytes: u64,
     file_bytes: u64,
     seconds: u64,
     date: String,
-    /// `/` for HTTP/1.1, head and body; nothing if that is long.
+    /// `/` for HTTP/1.1, head and body; `None` if that is long.
     front: Option<Vec<u8>>,
 }
 
@@ -86,7 +86,7 @@ impl Responses {
         responses
     }
 
-    /// RFC 9110 §6.6.1: an answer has the time at which it was made.
+    /// Sets the date, which RFC 9110 §6.6.1 wants in each response.
     pub(in crate::talk) fn set_time(&mut self, seconds: u64, body: &Pattern) {
         if seconds != self.seconds {
             self.seconds = seconds;
@@ -115,7 +115,7 @@ impl Responses {
         self.front.as_deref()
     }
 
-    /// The head of an answer.
+    /// Returns the head of a response.
     pub(super) fn head(&self, status: Status, closes: bool, version_1_1: bool) -> Vec<u8> {
         let mut head = Vec::with_capacity(256);
         // Writing to memory does not fail.
@@ -130,7 +130,7 @@ impl Responses {
         if status == Status::MethodNotAllowed {
             head.extend_from_slice(b"Allow: GET, HEAD\r\n");
         }
-        // What each version does by itself need not be said.
+        // Each version's default need not be stated.
         match (closes, version_1_1) {
             (true, _) => head.extend_from_slice(b"Connection: close\r\n"),
             (false, false) => head.extend_from_slice(b"Connection: keep-alive\r\n"),
