@@ -268,8 +268,10 @@ static void free_pools(struct uncork_dpdk_port *self) {
 struct uncork_dpdk_port *uncork_dpdk_open(uint16_t port, const struct uncork_dpdk_wanted *wanted, int *error) {
     struct uncork_dpdk_port *self = calloc(1, sizeof *self);
     *error = -ENOMEM;
-    if (self == NULL)
+    if (self == NULL) {
+        remove_device(port);
         return NULL;
+    }
     self->number = port;
     self->prepares = wanted->completes_checksums || wanted->cuts_trains;
     *error = set_up(self, wanted);
