@@ -96,7 +96,7 @@ void uncork_dpdk_detach(uint16_t port);
 /* Fills in the device's properties; returns 0 or a negative errno. */
 int uncork_dpdk_look(uint16_t port, struct uncork_dpdk_found *found);
 
-/* Starts the device. On failure NULL with a negative errno in `error`; the device is then detached, unless calloc failed. */
+/* Starts the device. On failure NULL with a negative errno in `error`; the device is then detached. */
 struct uncork_dpdk_port *uncork_dpdk_open(uint16_t port, const struct uncork_dpdk_wanted *wanted, int *error);
 
 /* Stops the device and detaches it. */

@@ -227,7 +227,7 @@ fn a_socket_that_holds_in_two_places_counts_once() {
     assert_eq!(posix.kernel.held().count.load(Relaxed), 1);
     // Another place of the same socket: the count is still one.
     let at = posix.find(FD).unwrap();
-    assert!(posix.note_held(at, crate::socket::held::USER));
+    assert!(posix.note_held(at, held::USER));
     assert_eq!(posix.kernel.held().count.load(Relaxed), 1);
     posix.end_hold(at);
     assert_eq!(posix.kernel.held().count.load(Relaxed), 0);
