@@ -155,7 +155,7 @@ pub(crate) struct Row {
     pub(crate) note: Option<String>,
 }
 
-/// How the two sides of a comparison are combined, round by round.
+/// The ways in which the two sides of a comparison are combined, round by round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compare {
     /// Measured divided by the other: of times (1.2× is slower), of rates (0.9× is slower).

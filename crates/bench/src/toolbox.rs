@@ -105,8 +105,7 @@ fn search(name: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Returns the directories of PostgreSQL's programs, which Debian keeps out of PATH; the newest
-/// version first.
+/// Returns PostgreSQL's directories, which Debian keeps out of PATH; the newest version first.
 fn postgres_dirs() -> Vec<PathBuf> {
     let Ok(entries) = Path::new("/usr/lib/postgresql").read_dir() else { return Vec::new() };
     let mut versions: Vec<(u32, PathBuf)> = entries

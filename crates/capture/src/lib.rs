@@ -60,7 +60,7 @@ pub struct Frame<'a> {
     pub bytes: &'a [u8],
 }
 
-/// What has been read so far.
+/// Counts of what has been read so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Frames that were returned.

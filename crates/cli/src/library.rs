@@ -59,8 +59,7 @@ fn named_by_variable(named: &OsString) -> Result<PathBuf, Failure> {
     })
 }
 
-/// Returns whether this process has more privileges than the process that started it (AT_SECURE,
-/// getauxval(3)).
+/// Returns whether this process has more privileges than its starter (AT_SECURE, getauxval(3)).
 fn is_privileged_by_its_file() -> bool {
     const AT_SECURE: usize = 23;
     match fs::read("/proc/self/auxv") {

@@ -2,8 +2,7 @@
 
 use std::fs;
 
-/// Returns the process's number in each of its PID namespaces, ours first; the last is the one by
-/// which it knows itself.
+/// Returns its number in each of its PID namespaces, ours first and its own last.
 pub(crate) fn in_namespaces(pid: u32) -> Vec<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();

@@ -157,8 +157,7 @@ impl Toolbox {
         Ok(command)
     }
 
-    /// Returns PostgreSQL's command: Debian keeps the server's programs out of the PATH, and they
-    /// refuse to run as root.
+    /// Runs PostgreSQL, whose programs Debian keeps out of the PATH, and which refuses to run as root.
     fn postgres(&self, ns: &Namespace, host: &str, port: &str) -> Result<Command> {
         let installed = fs::read_dir("/usr/lib/postgresql").context("PostgreSQL is missing")?;
         let bin = installed

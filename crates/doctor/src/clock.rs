@@ -154,8 +154,7 @@ fn passed(direction: &Direction, value: u32) -> Option<Passed> {
     }
 }
 
-/// Returns by how many ticks the clock has moved: none for a segment that was overtaken, whose
-/// timestamp lies in the past.
+/// Returns by how many ticks the clock has moved; the value of a reordered segment lies in the past.
 fn ticks(direction: &Direction, value: u32) -> Option<u32> {
     let ticks = value.wrapping_sub(direction.last_timestamp?);
     (ticks < 1 << 31).then_some(ticks)

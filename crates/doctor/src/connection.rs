@@ -78,8 +78,7 @@ impl Connection {
         }
     }
 
-    /// Returns the index of the end that opened it, or of the one with the higher port if neither
-    /// was seen to.
+    /// Returns the index of the end that opened it; of the one with the higher port if none was seen to.
     pub(crate) fn client(&self) -> usize {
         self.opener.unwrap_or_else(|| usize::from(self.ends[1].port > self.ends[0].port))
     }

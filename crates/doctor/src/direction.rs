@@ -47,7 +47,7 @@ pub(crate) struct Again {
     pub(crate) timestamp: Option<u32>,
 }
 
-/// One direction.
+/// One direction of a connection.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Direction {
     /// First sequence number seen.

@@ -14,7 +14,7 @@ use crate::remedy::{Context, remedies};
 use crate::report::{self, Report, SCHEMA_VERSION, Summary};
 use crate::{Role, Severity, hosts, verdict};
 
-/// What to look for.
+/// Options of the diagnosis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// Whether connections without a finding, and harmless oddities, are reported, too.

@@ -30,7 +30,7 @@ pub struct Report {
     pub connections: Vec<Connection>,
 }
 
-/// How often sockets were polled.
+/// The polling of sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Sampling {
     /// Number of polls.
@@ -54,7 +54,7 @@ pub struct Command {
     pub signal: Option<i32>,
 }
 
-/// What was looked at, as numbers.
+/// The totals of what was seen.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Summary {
     /// TCP segments that were understood (a segment train counts once).
@@ -164,7 +164,7 @@ pub struct Process {
     pub fd: Option<i32>,
 }
 
-/// What libuncork.so has done for a socket.
+/// The work of libuncork.so for a socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Uncork {
     /// Where it holds small writes: `kernel`, `user`, or `off`.
@@ -205,7 +205,7 @@ impl Uncork {
     }
 }
 
-/// Whether an option was in force, as far as can be told.
+/// The state of an option, as far as it can be determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InForce {
@@ -248,7 +248,7 @@ pub struct Bucket {
     pub count: u64,
 }
 
-/// What can be wrong.
+/// The kinds of findings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -279,7 +279,7 @@ pub enum Kind {
     Application,
 }
 
-/// What a finding costs.
+/// The cost of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
@@ -312,7 +312,7 @@ impl Role {
     }
 }
 
-/// One thing that is wrong with a connection.
+/// A finding about a connection.
 #[derive(Debug, Clone, Serialize)]
 pub struct Finding {
     /// The kind of trouble.
@@ -330,8 +330,7 @@ pub struct Finding {
     /// The distribution of these times ([`crate::Histogram::buckets`]): the buckets that are not empty,
     /// shortest first.
     pub histogram: Vec<Bucket>,
-    /// The end whose bytes it is about: that held them back, sent them in tiny segments, or
-    /// retransmitted them.
+    /// The end whose bytes it is about: that held them, sent tiny segments, or retransmitted.
     pub bytes_held_by: Option<Role>,
     /// The end that held the ACK, or shut the window.
     pub ack_held_by: Option<Role>,
@@ -343,7 +342,7 @@ pub struct Finding {
     pub examples: Vec<Example>,
 }
 
-/// One way to cure a finding.
+/// A way to cure a finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Remedy {
     /// The end at which it is applied.
@@ -367,7 +366,7 @@ pub struct Example {
     pub events: Vec<Seen>,
 }
 
-/// One thing that was seen.
+/// An event that was seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Seen {
     /// When it was seen, in milliseconds after the connection's first segment.

@@ -50,8 +50,7 @@ static bool pushed(void)
     return true;
 }
 
-/* Returns whether a signal of the number is pending for any of the program's own threads, or for
-   the process. */
+/* Returns whether a signal of the number is pending for a thread of the program, or the process. */
 static bool waits(void)
 {
     DIR *threads = opendir("/proc/self/task");

@@ -1,5 +1,4 @@
-/* ending HOW: a handler that has interrupted malloc(3) writes bytes that are held, and others, and ends the process.
-   */
+/* ending HOW: a handler that has interrupted malloc(3) writes held and other bytes, and ends the process. */
 #include "heap.h"
 
 static const char *how;

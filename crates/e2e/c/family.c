@@ -121,8 +121,7 @@ static void go_on_beside(int out, int go[2], pid_t child)
 
 static char *waits[] = {"sh", "-c", "read line; printf d", NULL};
 
-/* Like a program that starts others with a connection as their output, and all other descriptors
-   closed. */
+/* Like a program that starts others with a connection as output, and all else closed. */
 static void by_spawn_beside(int out)
 {
     int go[2];

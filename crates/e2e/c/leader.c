@@ -18,8 +18,7 @@ static void receiver(void)
     _exit(0);
 }
 
-/* Returns the milliseconds that a message of `pieces` writes took to arrive while its writer was
-   busy. */
+/* Returns how many milliseconds a message of `pieces` writes took while its writer was busy. */
 static double age_of(int pieces)
 {
     double written = now_ms(), age;

@@ -94,8 +94,7 @@ static void information(void)
         fail("TCP_INFO");
     printf("TCP_INFO: state %d, unacked %u, length %s\n", info.tcpi_state, info.tcpi_unacked,
            yes(length >= 104));
-    /* Right after a write it counts what was written, whether the kernel or the library holds it.
-       */
+    /* Right after a write it counts what was written, wherever that is held. */
     struct {
         struct tcp_info info;
         char more[256];

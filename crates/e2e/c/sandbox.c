@@ -1,5 +1,5 @@
-/* A program that forbids itself, with seccomp(2), calls that it does not make: any code that makes one all the same is
-   killed. */
+/* A program that forbids itself, with seccomp(2), calls that it does not make: one that is made all the same kills it.
+   */
 #include "common.h"
 #include <linux/audit.h>
 #include <linux/filter.h>

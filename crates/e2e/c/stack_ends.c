@@ -135,8 +135,7 @@ static void reset_by_peer(int fd, int at, int order)
     printf(", close %s\n", result(close(fd)));
 }
 
-/* A reset after the peer's end, by itself or in answer to data sent after it: the connection is broken, not
-   reset. */
+/* A reset after the peer's end, by itself or caused by later data: the connection is broken, not reset. */
 static void reset_behind_its_end(int fd, int at, int order)
 {
     char bytes[8];

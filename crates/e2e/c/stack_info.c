@@ -54,7 +54,7 @@ static bool connection(FILE *out, int fd, int at)
     }
     const struct tcp_info *known = (const struct tcp_info *)info;
     bool is_calm = wide(BYTES_RETRANS) <= 1448 && word(DSACK_DUPS) <= 1 && !word(TOTAL_RTO);
-    /* How large our buffers may become differs; and a retransmission by a tail-loss probe is known to its receiver. */
+    /* How large our buffers may become differs; and what a tail-loss probe retransmits, its receiver reports. */
     fprintf(out, "sent: scales %d %s, once %llu, little again %s", known->tcpi_snd_wscale, yes(known->tcpi_rcv_wscale > 0),
             wide(BYTES_SENT) - wide(BYTES_RETRANS), yes(is_calm));
     fprintf(out, ", rate known %s, in reason %s", yes(wide(DELIVERY_RATE) > 0), yes(wide(DELIVERY_RATE) < 100000000000ull));

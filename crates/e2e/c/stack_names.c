@@ -62,7 +62,7 @@ static void names(const char *what, const char *bound, const char *to, bool only
     close(fd);
 }
 
-/* For a socket that was disconnected, and was not bound, the kernel returns the port that it had, which is arbitrary. */
+/* For a socket that was disconnected, and was not bound, the kernel returns the port that it had, which any may have. */
 static const char *own_name(int fd, bool whole)
 {
     static char text[160];

@@ -1,5 +1,5 @@
-/* A program that chooses descriptor numbers itself, as a shell does (exec 5<>file): none of them may be in use by
-   the library. */
+/* A program that chooses descriptor numbers itself, as a shell does (exec 5<>file): the library may not use them.
+   */
 #include "far.h"
 #include <sys/epoll.h>
 #include <sys/mman.h>

@@ -1,5 +1,4 @@
-/* An event loop that registers its descriptors through an io_uring where it can have one, like libuv's (Node,
-   uvloop). */
+/* An event loop that registers descriptors by an io_uring where it can have one, like libuv's (Node, uvloop). */
 #include "far.h"
 #include <linux/io_uring.h>
 #include <sys/epoll.h>

@@ -14,7 +14,7 @@ pub struct Cores {
 }
 
 impl Cores {
-    /// Puts both ends on one core: shows what the writes cost.
+    /// Returns one core for both ends: shows what the writes cost.
     ///
     /// # Errors
     /// If the available cores cannot be determined.
@@ -23,8 +23,8 @@ impl Cores {
         Ok(Self { server: first, client: first })
     }
 
-    /// Puts each end on a core of its own, if this process may use two: waking the other core is
-    /// then the largest part of a round trip.
+    /// Returns a core for each end, if this process may use two: waking the other core is then the
+    /// largest part of a round trip.
     ///
     /// # Errors
     /// If the available cores cannot be determined.

@@ -27,7 +27,7 @@ pub struct Bulk {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// How much each connection had delivered, and at what time.
+/// The data that each connection had delivered at a moment.
 #[derive(Clone, Debug)]
 pub struct Mark {
     at: Instant,

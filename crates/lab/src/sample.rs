@@ -36,7 +36,7 @@ pub struct Waiting {
     pub p99_bytes: u64,
 }
 
-/// Where data was queued, and how much.
+/// The data that was queued, and where.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Queued {
     /// Samples.

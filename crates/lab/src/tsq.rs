@@ -16,7 +16,7 @@ use crate::rest::rest;
 use crate::sample::{Queued, Sampler};
 use crate::socket::Congestion;
 
-/// What is set on the sending host.
+/// The settings of the sending host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Setting {
@@ -119,7 +119,7 @@ pub struct Measured {
     pub queued: Queued,
 }
 
-/// How long a measurement takes.
+/// The duration of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Length {
     /// Time until slow start has found the bottleneck and the queue has settled.

@@ -22,8 +22,7 @@ const TCA_STATS_QUEUE: u16 = 3;
 const LINK_HEAD_BYTES: usize = 16;
 const QUEUE_HEAD_BYTES: usize = 20;
 const ROUTE_HEAD_BYTES: usize = 12;
-/// Offset of `tx_bytes` in `struct rtnl_link_stats64`, and of the backlog in `struct
-/// gnet_stats_queue`.
+/// Offset of `tx_bytes` in `struct rtnl_link_stats64`, of the backlog in `struct gnet_stats_queue`.
 const SENT_AT: usize = 24;
 const BACKLOG_AT: usize = 4;
 /// Offset of the parent in `struct tcmsg`, and the value that stands for a device's root there.

@@ -52,8 +52,7 @@ struct Connection {
 }
 
 impl Watch {
-    /// Opens the observer for a device of a network namespace. An address, if given, is pinged
-    /// during measurements.
+    /// Opens the observer of a device in a network namespace. An address, if given, is pinged meanwhile.
     ///
     /// # Errors
     /// If the device is not there, or no ping may be sent.

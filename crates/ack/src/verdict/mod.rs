@@ -54,7 +54,7 @@ pub struct Sample {
     pub receiver_segments: u32,
 }
 
-/// What must be known in addition to the list.
+/// The conditions of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// The shortest round-trip time: that of an ACK sent at once.
@@ -67,7 +67,7 @@ pub struct Setting {
     pub pause: Duration,
 }
 
-/// How the receiver acknowledged.
+/// The ways in which a receiver acknowledges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {

@@ -27,8 +27,7 @@ pub(crate) fn run(dir: &Path) -> Result<()> {
     fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))
 }
 
-/// Unmounts what a run has mounted there (bpffs, by `uncork tune`), which would keep the directory
-/// from being removed.
+/// Unmounts what a run has mounted there (bpffs, by `uncork tune`): it would keep the directory.
 fn unmount_below(dir: &Path) {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     // Fields as in fstab(5). The names below the directory are ours and need no escapes.

@@ -23,7 +23,7 @@ const BODY_BYTES: usize = 602;
 /// Other files, and their sizes in bytes.
 pub(crate) const FILES: [(&str, usize); 2] = [("100k", 100_000), ("1m", 1_000_000)];
 
-/// What it serves.
+/// The contents that it serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Serves {
     /// Files, with Debian's settings for sending (sendfile, tcp_nopush).

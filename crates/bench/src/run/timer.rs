@@ -111,8 +111,7 @@ fn arrivals(bed: &Bed<'_>, way: &Way, (bound, samples): (u64, u64)) -> Result<Fo
     Ok(found)
 }
 
-/// Returns the longest time that any message on this connection took; `None` if the receiver was
-/// not running.
+/// Returns the longest delay on this connection; `None` if the receiver was not running.
 fn latest(mut socket: &TcpStream) -> Result<Option<Duration>> {
     socket.set_nonblocking(true)?;
     let mut latest = Duration::ZERO;

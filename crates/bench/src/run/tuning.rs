@@ -19,8 +19,7 @@ use crate::toolbox::program;
 /// Far more than a change takes.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Skips without the privilege for network namespaces and what is done in them, or if one of these
-/// programs is missing.
+/// Skips without the privilege for network namespaces and their use, or without one of these programs.
 pub(super) fn may(doing: &str, programs: &[&str]) -> Result<()> {
     if !geteuid().is_root() {
         return Err(Skip::new(format!("network namespaces and {doing} need root")).into());

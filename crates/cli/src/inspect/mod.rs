@@ -27,7 +27,7 @@ const MAX_INTERPRETERS: usize = 5;
 /// Runs what is neither ELF nor names an interpreter, as in execvp (`_PATH_BSHELL`).
 pub(crate) const SHELL: &str = "/bin/sh";
 
-/// What the library is preloaded for, which decides what works instead.
+/// The purpose of the preloading, which decides what works instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum For {
     /// To hold small writes.
@@ -162,8 +162,7 @@ fn suitable(subject: &Subject<'_>, opened: File) -> Result<(), Failure> {
     }
 }
 
-/// Refuses the loader of another C library, which may support LD_PRELOAD but cannot load a library
-/// of this one.
+/// Refuses another C library's loader, which may know LD_PRELOAD but cannot load a library of this one.
 fn same_library(subject: &Subject<'_>, loader: &Path, own: &elf::Own) -> Result<(), Failure> {
     if loader.file_name() != own.loader.file_name() {
         return Err(Failure::own(remedy::other_library(subject, loader)));

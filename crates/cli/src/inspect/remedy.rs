@@ -47,8 +47,7 @@ pub(super) fn go(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Refuses an interpreter line with a carriage return, which the kernel takes for the last letter
-/// of the name.
+/// Refuses a carriage return, which the kernel takes for the last letter of the interpreter's name.
 pub(super) fn carriage_return(subject: &Subject<'_>) -> String {
     format!(
         "{subject} cannot be executed: its first line ends with a carriage return, as DOS writes lines, which \

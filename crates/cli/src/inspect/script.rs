@@ -70,8 +70,7 @@ pub(crate) fn through_env(line: &Line) -> Behind {
     Behind::Nothing
 }
 
-/// Returns the text after `-S` in its spellings (`-S text`, `-Stext`, `-vS text`,
-/// `--split-string=`).
+/// Returns the text after `-S` (`-S text`, `-Stext`, `-vS text`, `--split-string=`).
 fn split_string(argument: &[u8]) -> Option<&[u8]> {
     if let Some(text) = argument.strip_prefix(b"--split-string") {
         return Some(text.strip_prefix(b"=").unwrap_or(text));

@@ -51,8 +51,7 @@ pub(super) fn all() -> Vec<Runs> {
     with_sockets(found.collect())
 }
 
-/// Returns one of our own processes: the kernel may know it by the name of the link that it was started by
-/// (`/proc/self/exe`).
+/// Returns a process of our own, which the kernel may know by the link that started it (`/proc/self/exe`).
 fn ours(pid: u32, what: &str) -> Runs {
     Runs { pid, program: "uncork".to_owned(), what: what.to_owned() }
 }

@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::run::Program;
 use crate::status;
 
-/// How the program ended.
+/// The ways in which the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     /// It exited by itself.

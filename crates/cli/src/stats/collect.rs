@@ -99,9 +99,8 @@ impl Collector {
     }
 }
 
-/// Accepts a connection from our own processes only: the name of the socket can be read by every
-/// user (/proc/net/unix), and its reports end up on our terminal. Processes of root may have become
-/// other users'.
+/// Accepts our own processes only: every user can read the socket's name (/proc/net/unix), and reports
+/// end up on our terminal. Processes of root may have become other users'.
 fn admit(stream: UnixStream) -> Option<Connection> {
     stream.set_nonblocking(true).ok()?;
     let peer = getsockopt(&stream, PeerCredentials).ok()?;

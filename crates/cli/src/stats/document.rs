@@ -161,8 +161,7 @@ impl Outcome {
     }
 }
 
-/// Reports processes without sockets in one line: a shell script starts many that have nothing to
-/// do with the network.
+/// Reports processes without sockets in one line: a shell script starts many of them.
 fn without_sockets(processes: &[&Process]) -> String {
     let names: BTreeSet<_> = processes.iter().map(|p| shown(&p.report.program)).collect();
     let names: Vec<_> = names.iter().map(AsRef::as_ref).take(LISTED).collect();

@@ -38,7 +38,7 @@ mod code {
     pub(super) const NO_PROCESS: i32 = 4;
 }
 
-/// What is known of one process.
+/// The state of one process, as far as known.
 #[derive(Debug, Serialize)]
 pub(crate) struct Answer {
     pid: i32,
@@ -175,8 +175,7 @@ fn refused(answer: &mut Answer, error: &io::Error, command: &str) {
     answer.error = Some(sentence);
 }
 
-/// Returns whether the process exists. With /proc mounted hidepid, other users' processes look as
-/// if they did not exist.
+/// Returns whether it exists. With /proc mounted hidepid, other users' processes seem not to exist.
 fn exists(pid: i32) -> bool {
     matches!(kill(Pid::from_raw(pid), None), Ok(()) | Err(Errno::EPERM))
 }

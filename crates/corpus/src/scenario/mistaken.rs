@@ -77,8 +77,7 @@ fn pauses() -> Vec<Scenario> {
     ]
 }
 
-/// Returns a slow reader: the probe of a nearly shut window leaves when a retransmission would, 200
-/// ms late.
+/// The probe of a nearly shut window leaves when a retransmission would: 200 ms late.
 fn slow_reader() -> Scenario {
     let server = "py:bulk server --host HOST --port PORT --rcvbuf 8192 --block 4096";
     Scenario::new(

@@ -54,7 +54,7 @@ pub enum Why {
     LoneSegment,
 }
 
-/// What released held bytes.
+/// The events that release held bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Release {
     /// An ACK arrived.
@@ -153,7 +153,7 @@ pub struct Lost {
     pub window_shut: bool,
 }
 
-/// How a socket came to be traced.
+/// The ways in which a socket came to be traced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// A traced process opened it.
@@ -166,7 +166,7 @@ pub enum Origin {
     Peer,
 }
 
-/// How TCP_NODELAY was asked for in vain.
+/// The ways in which TCP_NODELAY was asked for in vain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Astray {
     /// At this level instead of IPPROTO_TCP: its name, and what option 1 is there.

@@ -140,8 +140,7 @@ fn party(link: &Link, at: usize, sampled: bool) -> Party {
     }
 }
 
-/// Returns the process that was found to have the socket, else the one that wrote to it, else the
-/// one that opened it or listened for it.
+/// Returns the process that has the socket, else the one that wrote to it, opened it or listened for it.
 fn process(side: &Side) -> Option<Process> {
     let told = side.socket.as_ref().and_then(|socket| {
         let owner = &socket.owner;

@@ -14,7 +14,7 @@ use programs::Setting;
 /// More than these do not help: one remedy at each end, and what else the program offers.
 const MOST: usize = 6;
 
-/// What the remedies depend on.
+/// The facts on which the remedies depend.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
     /// The end that opened the connection, with its process if that is known.
@@ -117,7 +117,7 @@ pub fn remedies(kind: Kind, context: &Context<'_>) -> Vec<Remedy> {
     list.found
 }
 
-/// What a program's own option has to cure.
+/// The trouble that a program's own option has to cure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
     Nagle,

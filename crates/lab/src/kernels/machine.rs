@@ -32,7 +32,7 @@ const LINE_BYTES: u64 = 1 << 20;
 /// Memory of a guest, besides what its file system takes.
 const MEMORY_MIB: u64 = 384;
 
-/// What executes the guest's instructions.
+/// The executor of the guest's instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Accelerator {

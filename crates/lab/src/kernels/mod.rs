@@ -236,8 +236,7 @@ fn shown(finished: Finished, accelerator: Accelerator, no_kvm: Option<String>) -
     Ok(Shown { identity, accelerator, no_kvm, boot_seconds, runs })
 }
 
-/// Replaces this process by `program`, which is killed when our own process, `parent`, ends, however
-/// that ends.
+/// Executes `program`, which is killed when our own process, `parent`, ends, however that ends.
 ///
 /// # Errors
 /// If the parent is gone already, or the program cannot be executed.

@@ -11,7 +11,7 @@ use crate::contest::{Case, Rounds, Samples, Watch, interleave};
 use crate::cores::Cores;
 use crate::stats::median;
 
-/// How much is measured.
+/// The extent of the measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Plan {
     /// Logical packets of a run with both ends on one core.
@@ -35,8 +35,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Plans all of it, which takes a few minutes, or, if `quick`, a less precise run of less than
-    /// 20 seconds.
+    /// Plans all of it, in a few minutes, or, if `quick`, less precisely in less than 20 seconds.
     #[must_use]
     pub fn new(quick: bool) -> Self {
         let once = Rounds { counted: 1, warm_up: false };

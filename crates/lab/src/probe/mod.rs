@@ -71,8 +71,8 @@ impl Drop for Probe {
     }
 }
 
-/// Returns a histogram for up to a minute in nanoseconds, or 60 GB. Three digits are more than a
-/// shared machine is good for.
+/// Returns a histogram up to a minute in nanoseconds, or 60 GB. A shared machine is not good for
+/// three digits.
 pub(crate) fn histogram() -> Result<Histogram<u64>> {
     Ok(Histogram::new_with_max(60_000_000_000, 3)?)
 }

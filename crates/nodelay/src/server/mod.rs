@@ -51,7 +51,7 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// How replies are sent.
+/// The ways in which replies are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replies {
     /// With no option set.

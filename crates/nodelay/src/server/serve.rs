@@ -29,7 +29,7 @@ pub(super) struct Tally {
     pub(super) intervals: Option<Intervals>,
 }
 
-/// How a connection ended.
+/// The ways in which a connection ends.
 #[derive(Debug)]
 pub(super) enum Ending {
     /// Every packet arrived.

@@ -105,8 +105,7 @@ impl Link {
         }))
     }
 
-    /// Returns where the device is, if it has been moved to another network namespace: it keeps its
-    /// limits there.
+    /// Returns the network namespace that it has been moved to, if so: it takes its limits along.
     fn elsewhere(&self) -> Option<String> {
         let is_it = |handle: &Handle| {
             let trains = Device::named(handle, &self.name).ok().map(|device| device.trains);
@@ -136,9 +135,8 @@ impl Link {
         handle
             .within(|| {
                 Line::open()?.order(RTM_NEWLINK, 0, &body)?;
-                // Connections keep the limits that they have learnt of their device until they look
-                // up their route again. Where that cannot be asked for, new connections have the
-                // new limits all the same.
+                // Connections keep the limits of their device until they look up their route again.
+                // Where that cannot be asked for, new connections have the new limits all the same.
                 let _ = fs::write("/proc/sys/net/ipv4/route/flush", "1");
                 Ok(())
             })?

@@ -158,8 +158,7 @@ fn name_of_own() -> Option<String> {
     Some(named.file_name()?.to_string_lossy().into_owned())
 }
 
-/// Returns whether the process exists: of one that has ended the kernel also says that it may not
-/// be inspected.
+/// Returns whether it exists: the kernel says of an ended process, too, that it may not be inspected.
 fn is_there(error: &Error) -> bool {
     let Error::Namespace { path, .. } = error else { return true };
     path.ancestors().nth(2).is_none_or(Path::exists)

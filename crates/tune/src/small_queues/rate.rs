@@ -134,8 +134,7 @@ fn rate(options: &[u8], (parameters, at): (u16, usize), long: u16) -> Option<u64
     long.or_else(short).filter(|rate| *rate > 0)
 }
 
-/// Returns the device's speed. sysfs shows the devices of the namespace in which it was mounted:
-/// this process's.
+/// Returns its speed. sysfs shows the namespace in which it was mounted: this process's.
 fn speed(handle: &Handle, name: &str) -> Option<u64> {
     if Handle::own().ok()?.id != handle.id {
         return None;

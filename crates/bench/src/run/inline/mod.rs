@@ -74,7 +74,7 @@ fn observe(server: &[u32], cores: Cores, ask: impl FnOnce() -> Result<Asked>) ->
     Ok(vec![requests / cpu.as_secs_f64(), rate, requests / busy.as_secs_f64(), others])
 }
 
-/// What a client has done.
+/// The work of a client.
 struct Asked {
     /// Total number of requests.
     requests: f64,

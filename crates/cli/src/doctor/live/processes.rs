@@ -32,7 +32,7 @@ pub(super) fn is_elsewhere(pid: u32) -> bool {
     theirs.is_some() && theirs != network("self")
 }
 
-/// What a number given for a process stands for.
+/// The meanings of a number given for a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Standing {
     /// A process.
@@ -45,8 +45,7 @@ pub(super) enum Standing {
     Gone,
 }
 
-/// Returns what the number stands for. A thread's number has a directory in /proc, too, which is
-/// only not listed.
+/// Returns what the number stands for. A thread's, too, has a directory in /proc, which is only not listed.
 pub(super) fn standing(pid: u32) -> Standing {
     match fs::read_to_string(format!("/proc/{pid}/status")) {
         Ok(status) => standing_by(&status, pid),

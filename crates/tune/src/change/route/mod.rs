@@ -150,7 +150,7 @@ impl Route {
         Ok(link::name_of(handle, index)?.is_none().then(name))
     }
 
-    /// Deletes our route: the kernel distinguishes it from similar ones by its metrics
+    /// Deletes our route, which the kernel tells by its metrics from similar ones
     /// (fib_metrics_match).
     fn delete(&self, handle: &Handle) -> Result<(), Error> {
         order(handle, RTM_DELROUTE, 0, &self.after)
