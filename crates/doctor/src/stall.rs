@@ -31,8 +31,8 @@ pub(crate) const WHILE: Duration = Duration::from_millis(5);
 /// A hold of one round trip is reported from this length on.
 const LONG_ROUND_TRIP: Duration = Duration::from_millis(1);
 
-/// Returns the stall that ended with this segment of new data, if one did, with its sender's index, and
-/// until when that sender was busy reading what it had been sent.
+/// Returns the stall that ended with this segment of new data, if one did. `from` is its sender's
+/// index, `read_at` until when that sender was busy reading what it had been sent.
 pub(crate) fn of(
     connection: &Connection,
     at: Duration,
@@ -153,7 +153,7 @@ impl Moment<'_> {
         (waits && long && self.reacts_to(duplicate)).then(|| self.stall(Cause::ReducedWindow, last))
     }
 
-    /// Returns whether data has been lost, and as much as this message had gone through in one round trip before.
+    /// Returns whether data has been lost, and one round trip before that carried as much as this message.
     fn window_was_larger(&self) -> bool {
         let message_bytes = self.sender.messages.now().bytes.saturating_add(self.bytes);
         !self.sender.last_again().is_zero() && self.sender.most_carried_bytes >= message_bytes

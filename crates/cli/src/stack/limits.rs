@@ -2,8 +2,8 @@
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Raises the limit of descriptors: each program costs its guardian a few, and one for each port from which it opens a
-/// connection, and costs its instance, which inherits the limit, more. instance's, which inherits this.
+/// Raises the limit of descriptors: a program costs its guardian a few, and one for each port from which it opens a connection,
+/// and costs its instance, which inherits the limit, more.
 pub(crate) fn raise_descriptors() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
