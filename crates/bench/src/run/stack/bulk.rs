@@ -19,7 +19,7 @@ use crate::run::tuning::may;
 
 const BENCH: &str = "stack-bulk";
 const PORT: u16 = 8080;
-/// A body without end, and the client that fetches it.
+/// A body without end, and the request for it.
 pub(super) const BYTES: &str = "--bytes 1000000000000000";
 const REQUEST: &[u8] = b"GET /file HTTP/1.1\r\nHost: bench\r\n\r\n";
 /// Least share of the throughput on kernel sockets.
