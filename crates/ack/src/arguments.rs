@@ -122,7 +122,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// The time from one write to the next that the rate asks for.
+    /// Returns the time from one write to the next at this rate.
     pub(crate) fn pace(&self) -> Duration {
         let seconds = self.rate.map_or(0.0, |rate| self.buffer as f64 / rate as f64);
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
@@ -223,7 +223,7 @@ pub(crate) enum Switch {
     Off,
 }
 
-/// Most bytes of a buffer. More than any socket buffer, and still no reason to run out of memory.
+/// Largest buffer in bytes: larger than any socket buffer, and too small to run out of memory.
 const MOST_BYTES: u64 = 1 << 30;
 
 fn bytes(text: &str) -> Result<usize, String> {
@@ -259,7 +259,7 @@ fn up_to_a_day(time: &Duration) -> bool {
     *time <= Duration::from_secs(86_400)
 }
 
-/// A number that may end in k or m, as in the published programs.
+/// Parses a number that may end in k or m, as in the published programs.
 fn number(text: &str) -> Option<u64> {
     let (digits, unit) = match text.as_bytes().last()? {
         b'k' | b'K' => (&text[..text.len() - 1], 1 << 10),

@@ -1,4 +1,4 @@
-//! `uncork ack client`: connects, reads for some seconds, and tells how much came.
+//! `uncork ack client`: connects, reads for some seconds, and reports how much it received.
 
 use std::io;
 use std::net::TcpStream;
@@ -17,8 +17,8 @@ use crate::output::{say, say_json};
 use crate::signals::{Request, Signals};
 use crate::sockets::{self, awaited, ready, wait};
 
-/// From the first read to `--talk`: well over the 40 ms within which what is sent would count as
-/// an answer, which turns quick ACKs off (`tcp_event_data_sent`, net/ipv4/tcp_output.c).
+/// From the first read to `--talk`: well over the 40 ms within which what is sent would count as an
+/// answer, which turns quick ACKs off (`tcp_event_data_sent`, net/ipv4/tcp_output.c).
 const BEFORE_TALKING: Duration = Duration::from_millis(60);
 
 /// Runs the client.
@@ -56,7 +56,7 @@ fn connect(options: &Client) -> Result<Socket, Error> {
     let addresses = sockets::resolve(host, port)?;
     let connected = sockets::first(&addresses, |address| {
         let socket = sockets::tcp_socket(address)?;
-        // Before connecting: the window that is offered in the handshake follows from it.
+        // Before connecting: the window offered in the handshake depends on it.
         if let Some(bytes) = options.receive_buffer {
             socket.set_recv_buffer_size(bytes)?;
         }
@@ -65,7 +65,7 @@ fn connect(options: &Client) -> Result<Socket, Error> {
         }
         socket.connect_timeout(&address.into(), options.time)?;
         socket.set_nonblocking(true)?;
-        // What --talk and --ask say must leave at once, each byte as a segment.
+        // What --talk and --ask send must leave at once, each byte as a segment.
         socket.set_tcp_nodelay(options.talk > 0 || options.ask)?;
         Ok(socket)
     });
@@ -122,7 +122,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads a buffer full; with -L, once.
+    /// Reads until the buffer is full; with -L, once.
     fn fill(&mut self) -> Result<Option<Ending>, Error> {
         let mut filled = 0;
         while filled < self.buffer.len() {
@@ -157,7 +157,7 @@ impl Reader<'_> {
         self.quickack()
     }
 
-    /// TCP_QUICKACK, where it is to be traced.
+    /// Returns TCP_QUICKACK, if it is to be traced.
     fn quickack(&self) -> Result<Option<bool>, Error> {
         if !self.options.trace_quickack {
             return Ok(None);
@@ -166,7 +166,7 @@ impl Reader<'_> {
         asked.map(Some).map_err(Error::call("ask for TCP_QUICKACK"))
     }
 
-    /// What was asked to be told of a read.
+    /// Prints what was asked for about a read.
     fn tell(&self, bytes: usize, before: Option<bool>) -> Result<(), Error> {
         let after = self.quickack()?;
         let at = self.begun.elapsed().as_secs_f64();
@@ -192,7 +192,7 @@ impl Reader<'_> {
         (0..self.options.talk).try_for_each(|_| self.say(b"t"))
     }
 
-    /// One byte, as a segment.
+    /// Sends one byte, as a segment.
     fn say(&self, byte: &[u8; 1]) -> Result<(), Error> {
         match unistd::write(&self.socket, byte) {
             // A server that is gone is noticed by the next read.
@@ -208,17 +208,17 @@ impl Reader<'_> {
     fn wait_for(&self, time: Duration) -> Result<Option<Ending>, Error> {
         let wake = Instant::now() + time;
         let ending = self.wait(wake.min(self.until), PollFlags::empty())?;
-        // The end of a rest is not the end of the time.
+        // The end of a rest is not the end of the run.
         Ok(ending.filter(|ending| *ending != Ending::Time || wake >= self.until))
     }
 
-    /// Waits for the socket, if any of its events is wanted, and at most until then.
+    /// Waits for the socket, if any of its events is wanted, until then at the latest.
     fn wait(&self, until: Instant, events: PollFlags) -> Result<Option<Ending>, Error> {
         loop {
             let mut fds =
                 [awaited(&self.signals, PollFlags::POLLIN), awaited(&self.socket, events)];
-            // While it rests, what happens to the connection must not wake it: it would not
-            // rest any more. The read after that will tell.
+            // While it rests, events of the connection must not wake it: it would no longer rest.
+            // The next read will see them.
             let watched = if events.is_empty() { 1 } else { 2 };
             wait(&mut fds[..watched], Some(until)).map_err(Error::call("wait"))?;
             let signalled = !ready(&fds[0]).is_empty();
@@ -266,7 +266,7 @@ impl Reader<'_> {
     }
 }
 
-/// For -d. Nothing can be done if nobody reads it.
+/// Writes a line for -d. A closed standard error is ignored.
 fn eprint_line(line: impl std::fmt::Display) {
     use io::Write as _;
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());

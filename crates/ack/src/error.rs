@@ -1,4 +1,4 @@
-//! What can end one of the two programs early, each as one sentence for the user.
+//! Errors that end one of the two programs early, each as one sentence for the user.
 
 use std::io;
 
@@ -7,34 +7,34 @@ use nix::errno::Errno;
 /// A failure of the client or of the server.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The name of the server, or the address to listen on, means nothing here.
+    /// The name of the server, or the address to listen on, cannot be resolved.
     #[error("cannot find the host `{host}`: {}", plain(.cause))]
     Resolve { host: String, cause: io::Error },
 
-    /// No address of the server took the connection.
+    /// No address of the server accepted the connection.
     #[error(
         "cannot connect to `{host}` port {port}: {}; is `uncork ack server` running there?",
         plain(.cause)
     )]
     Connect { host: String, port: u16, cause: io::Error },
 
-    /// The port cannot be had.
+    /// The port cannot be listened on.
     #[error("cannot listen on {place}: {}{}", plain(.cause), listen_advice(.cause))]
     Listen { place: String, cause: io::Error },
 
-    /// A call that should not fail did.
+    /// A system call failed unexpectedly.
     #[error("cannot {what}: {}", plain(.cause))]
     Call { what: &'static str, cause: io::Error },
 
-    /// The processor to run on is not there, or not for us.
+    /// The processor to run on does not exist, or is not available to this process.
     #[error("cannot run on CPU {cpu}: {}; `nproc` and taskset(1) tell which there are", .cause.desc())]
     Cpu { cpu: usize, cause: Errno },
 
-    /// The connection broke for another reason than that the other side ended it.
+    /// The connection broke for another reason than that the peer ended it.
     #[error("the connection failed: {}", plain(.0))]
     Broken(io::Error),
 
-    /// Started as the process of a connection, but not by the server.
+    /// This process was started as that of a connection, but not by the server.
     #[error(
         "standard input is not a TCP connection: UNCORK_ACK_CONNECTION is the server's own \
          variable, unset it"
@@ -47,18 +47,18 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// Whether all that happened is that nobody reads our output any more.
+    /// Returns whether the only error is that the reader of our output is gone.
     pub(crate) fn is_broken_pipe(&self) -> bool {
         matches!(self, Error::Output(cause) if cause.kind() == io::ErrorKind::BrokenPipe)
     }
 
-    /// For `map_err`: a call that failed, by what it was for.
+    /// Returns a conversion for `map_err`: a call that failed, by its purpose.
     pub(crate) fn call<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Self {
         move |cause| Self::Call { what, cause: cause.into() }
     }
 }
 
-/// An error without the decoration that the standard library puts around it.
+/// Formats an error without the decoration that the standard library puts around it.
 fn plain(cause: &io::Error) -> String {
     match cause.raw_os_error() {
         Some(errno) => Errno::from_raw(errno).desc().to_owned(),

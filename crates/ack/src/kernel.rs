@@ -1,31 +1,31 @@
-//! Which of two corrections of October 2023 a Linux kernel has, by its version.
+//! Which of two corrections of October 2023 a Linux kernel contains, by its version.
 //!
 //! - 059217c18be6, "tcp: fix quick-ack counting to count actual ACKs of new data": a credit is
 //!   spent only by an ACK of new data. Before, each data segment that the receiver itself sent
 //!   cost one as well.
-//! - 4720852ed9af, "tcp: fix delayed ACKs for MSS boundary condition": a pushed segment of just
+//! - 4720852ed9af, "tcp: fix delayed ACKs for MSS boundary condition": a pushed segment of exactly
 //!   the size that the receiver takes for the MSS is acknowledged as soon as it has been read.
 //!   Before, it was not, and any constant size of 536 bytes or more is soon taken for the MSS.
-//!   This is the one that ends the 40 ms of the reference run, whose receiver sends nothing.
+//!   This one ends the 40 ms of the reference run, whose receiver sends nothing.
 //!
-//! They came together in 6.6-rc5 and, by the review lists of 9 October 2023, in the stable
-//! releases below; 4.14.327 took the second only.
+//! Both came in 6.6-rc5 and, by the review lists of 9 October 2023, in the stable releases below;
+//! 4.14.327 took only the second.
 
 use serde::Serialize;
 
-/// On which side of a correction a kernel is.
+/// Whether a kernel is from before or after a correction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
-    /// It does not have it.
+    /// The kernel lacks it.
     Before,
-    /// It has it.
+    /// The kernel has it.
     After,
-    /// That cannot be told.
+    /// It is unknown which.
     Unknown,
 }
 
-/// The two corrections, each by itself.
+/// The two corrections, each separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Corrections {
     /// 059217c18be6.
@@ -40,25 +40,25 @@ impl Corrections {
     }
 }
 
-/// First release of each stable tree that has them.
+/// First release of each stable tree that has both.
 const STABLE: [(u32, u32, u32); 7] =
     [(6, 5, 7), (6, 1, 57), (5, 15, 135), (5, 10, 198), (5, 4, 258), (4, 19, 296), (4, 14, 327)];
 
-/// What the kernel that this runs on has.
+/// Returns which corrections the running kernel has.
 #[must_use]
 pub fn local() -> Corrections {
     let name = nix::sys::utsname::uname().ok();
     let text = |part: Option<&std::ffi::OsStr>| {
         part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default()
     };
-    // Ubuntu's releases all end in .0; what they are made of stands here.
+    // Ubuntu's releases all end in .0; the version that they are based on is in this file.
     let signature = std::fs::read_to_string("/proc/version_signature").unwrap_or_default();
     let release = text(name.as_ref().map(|name| name.release()));
     let version = text(name.as_ref().map(|name| name.version()));
     of(&release, &version, &signature)
 }
 
-/// What a kernel has, by `uname -r`, `uname -v` and, on Ubuntu, /proc/version_signature.
+/// Returns which corrections a kernel has, by `uname -r`, `uname -v` and, on Ubuntu, /proc/version_signature.
 #[must_use]
 pub fn of(release: &str, version: &str, signature: &str) -> Corrections {
     let Some((numbers, rest)) = numbers(release) else { return Corrections::both(Side::Unknown) };
@@ -71,7 +71,7 @@ pub fn of(release: &str, version: &str, signature: &str) -> Corrections {
     if (numbers.0, numbers.1) >= (6, 6) {
         return Corrections::both(Side::After);
     }
-    // A distribution's kernel: what it was made of is told elsewhere, or not at all.
+    // A distribution's kernel: the version that it is based on is given elsewhere, or not at all.
     let named = version
         .split_whitespace()
         .skip_while(|word| *word != "Debian")
@@ -101,7 +101,7 @@ fn by_number(numbers: (u32, u32, u32)) -> Corrections {
     }
 }
 
-/// `6.1.57-rc1` as its numbers and the rest.
+/// Parses `6.1.57-rc1` into its numbers and the rest.
 fn numbers(text: &str) -> Option<((u32, u32, u32), &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let mut parts = text[..end].split('.').filter(|part| !part.is_empty());

@@ -1,5 +1,5 @@
-//! From writes and time stamps to segments and their ACKs. Pure: what happened goes in, with its
-//! time; what is known of each segment comes out when it is acknowledged.
+//! From writes and timestamps to segments and their ACKs. Pure: events go in with their time, and
+//! what is known of each segment comes out when it is acknowledged.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use serde::Serialize;
 
 use crate::stamps::{Event, Stamp};
 
-/// Two ACK stamps this close together are of one ACK: the kernel stamps what an ACK covers in one
+/// Two ACK stamps this close together are from one ACK: the kernel stamps what an ACK covers in one
 /// loop, a microsecond or two apart.
 const ONE_ACK: Duration = Duration::from_micros(20);
 
-/// A second time stamp of a departure this much after the first is a retransmission, and not the
-/// next device on the way, which stamps as well.
+/// A second stamp of a departure at least this much after the first is a retransmission, and not
+/// the next device on the path, which stamps as well.
 const SENT_AGAIN: Duration = Duration::from_millis(2);
 
-/// A segment that was acknowledged: the last one of a write, with what left together with it.
+/// An acknowledged segment: the last one of a write, with what left together with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Segment {
     /// Number of the first write in it, from 1.
@@ -25,15 +25,15 @@ pub struct Segment {
     pub last: u64,
     /// Bytes of these writes.
     pub bytes: u64,
-    /// From the write to the departure, in nanoseconds; Nagle's algorithm shows here.
+    /// Time from the write to the departure, in nanoseconds; Nagle's algorithm shows here.
     #[serde(rename = "held_ns", serialize_with = "nanoseconds")]
     pub held: Option<Duration>,
-    /// From the departure to the ACK, in nanoseconds; `None` if a stamp was lost.
+    /// Time from the departure to the ACK, in nanoseconds; `None` if a stamp was lost.
     #[serde(rename = "ack_delay_ns", serialize_with = "nanoseconds")]
     pub ack_delay: Option<Duration>,
-    /// The ACK was that of the segment before, too.
+    /// Whether its ACK was also that of the segment before.
     pub shares_ack: bool,
-    /// It had to be sent again, so that its delay tells nothing about the receiver.
+    /// Whether it was retransmitted, so that its delay tells nothing about the receiver.
     pub resent: bool,
 }
 
@@ -54,7 +54,7 @@ struct Write {
     resent: bool,
 }
 
-/// The writes that are not acknowledged yet.
+/// The writes that have not been acknowledged yet.
 #[derive(Debug, Default)]
 pub struct Ledger {
     writes: VecDeque<Write>,
@@ -64,7 +64,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// A write of so many bytes, which must not be none, began at this time.
+    /// Notes that a write of `bytes` bytes, which must not be 0, began at this time.
     pub fn wrote(&mut self, bytes: usize, at: Duration) {
         let bytes = bytes as u64;
         self.written_bytes += bytes;
@@ -82,20 +82,20 @@ impl Ledger {
         });
     }
 
-    /// Writes that were not acknowledged yet.
+    /// Returns how many writes have not been acknowledged yet.
     #[must_use]
     pub fn unacknowledged(&self) -> usize {
         self.writes.len()
     }
 
-    /// Bytes written.
+    /// Returns the bytes written.
     #[must_use]
     pub fn written_bytes(&self) -> u64 {
         self.written_bytes
     }
 
-    /// A stamp came. An ACK gives the segment that it was for, and before it those whose own stamp
-    /// got lost.
+    /// Takes in a stamp. For an ACK, returns its segment, preceded by those whose own stamps were
+    /// lost.
     pub fn stamped(&mut self, stamp: Stamp) -> Vec<Segment> {
         match stamp.event {
             Event::Acknowledged => self.acknowledged(stamp.offset, stamp.at),
@@ -130,7 +130,7 @@ impl Ledger {
             let begins = *first.get_or_insert(write.number);
             let departed = write.sent.or(write.queued);
             let own = write.last_byte == last_byte;
-            // One that never left by itself left with the next that did.
+            // A write that never left by itself left with the next that did.
             if !own && departed.is_none() {
                 continue;
             }
@@ -155,7 +155,7 @@ impl Ledger {
     }
 }
 
-/// Whether `a` comes before `b` in the stream, modulo 2^32.
+/// Returns whether `a` comes before `b` in the stream, modulo 2^32.
 fn before(a: u32, b: u32) -> bool {
     a != b && b.wrapping_sub(a) < 1 << 31
 }
@@ -173,7 +173,7 @@ mod tests {
         Stamp { event, offset, at: us(at) }
     }
 
-    /// One write of 1000 bytes each, at these times.
+    /// Returns a ledger with writes of 1000 bytes each, at these times.
     fn ledger(times: &[u64]) -> Ledger {
         let mut ledger = Ledger::default();
         for time in times {
@@ -213,7 +213,7 @@ mod tests {
         ledger.stamped(stamp(Sent, 1999, 101));
         assert!(!ledger.stamped(stamp(Acknowledged, 999, 20_000))[0].shares_ack);
         assert!(ledger.stamped(stamp(Acknowledged, 1999, 20_002))[0].shares_ack);
-        // Sent after that ACK: another one, however soon it came.
+        // Sent after that ACK, so acknowledged by another, however soon that came.
         ledger.stamped(stamp(Sent, 2999, 20_005));
         assert!(!ledger.stamped(stamp(Acknowledged, 2999, 20_012))[0].shares_ack);
     }

@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use crate::error::Error;
 
-/// Writes one line in one piece, so that those of several processes do not mix, and flushes it,
-/// so that a reader at the other end of a pipe has it at once.
+/// Writes one line in one call, so that those of several processes do not mix, and flushes it, so
+/// that a reader at the other end of a pipe has it at once.
 pub(crate) fn say(line: impl Display) -> Result<(), Error> {
     let mut stdout = io::stdout().lock();
     let text = format!("{line}\n");
@@ -22,12 +22,12 @@ pub(crate) fn say_json(value: &impl Serialize) -> Result<(), Error> {
     say(text)
 }
 
-/// Writes one sentence to standard error; nothing can be done if nobody reads that either.
+/// Writes one sentence to standard error; if that is closed too, it is ignored.
 pub(crate) fn complain(sentence: &impl Display) {
     let _ = io::stderr().write_all(format!("uncork: {sentence}\n").as_bytes());
 }
 
-/// Milliseconds with as many decimals as make sense: `0.021`, `1.63`, `40.1`.
+/// Formats milliseconds with as many decimals as make sense: `0.021`, `1.63`, `40.1`.
 pub(crate) fn milliseconds(time: Duration) -> String {
     let time = time.as_secs_f64() * 1e3;
     match time {

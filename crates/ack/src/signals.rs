@@ -1,4 +1,4 @@
-//! The signals that matter here, read from a descriptor: no handler, and no race with a wait.
+//! The signals that are handled here, read from a descriptor: no handler, and no race with a wait.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// What a signal asks for.
+/// The request that a signal stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     /// Come to an end: SIGINT, SIGTERM or SIGHUP.
@@ -21,8 +21,8 @@ pub(crate) enum Request {
 pub(crate) struct Signals(SignalFd);
 
 impl Signals {
-    /// Blocks them all. SIGPIPE, too: a write to a closed pipe or connection then fails, which
-    /// is told from an error, instead of ending the process.
+    /// Blocks them all. SIGPIPE, too: a write to a closed pipe or connection then fails with an
+    /// error that can be reported, instead of ending the process.
     pub(crate) fn take() -> io::Result<Self> {
         let queued =
             [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGCHLD];
@@ -33,7 +33,7 @@ impl Signals {
         Ok(Self(fd))
     }
 
-    /// All that have arrived since it was asked last.
+    /// Returns all that have arrived since the last call.
     pub(crate) fn requests(&self) -> io::Result<Vec<Request>> {
         let mut requests = Vec::new();
         while let Some(info) = self.0.read_signal()? {

@@ -1,5 +1,5 @@
-//! What both ends need of sockets and the standard crates do not offer: addresses by name, a few
-//! options, and waiting to the microsecond.
+//! Socket functions that both ends need and the standard crates lack: addresses by name, a few
+//! options, and waiting with microsecond precision.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -15,7 +15,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::error::Error;
 
-/// Connections that may wait for their process.
+/// Length of the accept queue.
 const BACKLOG: i32 = 128;
 
 sockopt_impl!(
@@ -27,12 +27,12 @@ sockopt_impl!(
     i32
 );
 
-/// As much of `struct tcp_info` as any kernel since 4.6 has.
+/// The part of `struct tcp_info` that every kernel since 4.6 has.
 const TCP_INFO_BYTES: usize = 156;
 
 sockopt_impl!(
-    /// TCP_INFO (tcp(7)), as bytes: the kernel cuts it to the length that is asked for, and
-    /// grows it only at its end.
+    /// TCP_INFO (tcp(7)), as bytes: the kernel truncates it to the requested length, and extends it
+    /// only at its end.
     TcpInfo,
     GetOnly,
     libc::IPPROTO_TCP,
@@ -40,14 +40,14 @@ sockopt_impl!(
     [u8; TCP_INFO_BYTES]
 );
 
-/// What the sender's kernel knows of a connection.
+/// The sender's kernel's data on a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Known {
-    /// Shortest round trip that it has seen, the handshake's included.
+    /// Shortest round-trip time seen, the handshake's included.
     pub(crate) shortest_round_trip: Duration,
-    /// Segments with data that the other side has sent.
+    /// Segments with data that the peer has sent.
     pub(crate) data_segments_in: u32,
-    /// Segments that had to be sent again.
+    /// Segments that were retransmitted.
     pub(crate) retransmitted: u32,
 }
 
@@ -73,8 +73,8 @@ pub(crate) fn set_receive_low_mark(socket: &Socket, bytes: i32) -> io::Result<i3
     Ok(ReceiveLowMark.get(socket)?)
 }
 
-/// Waits for one of the descriptors or the time; tells which of them are ready, all of them not
-/// when the time is over or a signal came.
+/// Waits for one of the descriptors or the time, and marks those that are ready: none if the time
+/// is over or a signal came.
 pub(crate) fn wait(fds: &mut [PollFd<'_>], until: Option<Instant>) -> io::Result<()> {
     let left =
         until.map(|until| TimeSpec::from_duration(until.saturating_duration_since(Instant::now())));
@@ -85,17 +85,17 @@ pub(crate) fn wait(fds: &mut [PollFd<'_>], until: Option<Instant>) -> io::Result
     }
 }
 
-/// A descriptor to wait for.
+/// Returns a descriptor to wait for.
 pub(crate) fn awaited<'a>(fd: &'a impl AsFd, events: PollFlags) -> PollFd<'a> {
     PollFd::new(fd.as_fd(), events)
 }
 
-/// What is ready of a descriptor after [`wait`].
+/// Returns the events of a descriptor after [`wait`].
 pub(crate) fn ready(fd: &PollFd<'_>) -> PollFlags {
     fd.revents().unwrap_or(PollFlags::empty())
 }
 
-/// Listens on `bind`, or on every address of IPv6 and IPv4 if there is none.
+/// Listens on `bind`, or on every address of IPv6 and IPv4 if that is `None`.
 pub(crate) fn listen(bind: Option<&str>, port: u16) -> Result<TcpListener, Error> {
     match bind {
         None => {
@@ -109,14 +109,14 @@ pub(crate) fn listen(bind: Option<&str>, port: u16) -> Result<TcpListener, Error
     }
 }
 
-/// The addresses of a host.
+/// Resolves the addresses of a host.
 pub(crate) fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
     let found = (host, port).to_socket_addrs();
     let found = found.map_err(|cause| Error::Resolve { host: host.to_owned(), cause })?;
     Ok(found.collect())
 }
 
-/// What the first of the addresses gives that gives anything.
+/// Returns the first success of `attempt` on these addresses.
 pub(crate) fn first<T>(
     addresses: &[SocketAddr],
     attempt: impl Fn(SocketAddr) -> io::Result<T>,
@@ -131,12 +131,12 @@ pub(crate) fn first<T>(
     outcome
 }
 
-/// A socket for a TCP connection to or from this address.
+/// Creates a socket for a TCP connection to or from this address.
 pub(crate) fn tcp_socket(address: SocketAddr) -> io::Result<Socket> {
     Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))
 }
 
-/// One IPv6 socket that takes IPv4 as well; an IPv4 socket where the kernel has no IPv6.
+/// Listens on one IPv6 socket that accepts IPv4 as well; on an IPv4 socket where the kernel has no IPv6.
 fn everywhere(port: u16) -> io::Result<TcpListener> {
     match listen_on(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))) {
         Err(cause) if no_ipv6(&cause) => listen_on(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))),
@@ -144,7 +144,7 @@ fn everywhere(port: u16) -> io::Result<TcpListener> {
     }
 }
 
-/// Switched off at boot, the family is not there; switched off by sysctl, its addresses are not.
+/// Returns whether IPv6 is off: if at boot, the family is missing; if by sysctl, its addresses are.
 fn no_ipv6(cause: &io::Error) -> bool {
     let errno = cause.raw_os_error().map(Errno::from_raw);
     matches!(errno, Some(Errno::EAFNOSUPPORT | Errno::EADDRNOTAVAIL))
@@ -155,7 +155,7 @@ fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
     if address.is_ipv6() {
         socket.set_only_v6(!address.ip().is_unspecified())?;
     }
-    // The server of the next run must not wait for the last connection's TIME_WAIT.
+    // The server of the next run must not have to wait for the last connection's TIME_WAIT.
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;

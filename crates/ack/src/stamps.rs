@@ -1,10 +1,10 @@
-//! When segments left and when they were acknowledged, as the sender's own kernel saw it:
+//! When segments left and when they were acknowledged, as seen by the sender's own kernel:
 //! SO_TIMESTAMPING (Documentation/networking/timestamping.rst), read from the error queue.
 //!
-//! For a byte stream the kernel stamps the last byte of each write, and names it by its offset:
-//! a segment that carries several writes is stamped for the last of them only, and of a write
-//! that takes several segments only the last one is. Whose stamp it is is settled in
-//! [`crate::ledger`].
+//! For a byte stream the kernel stamps the last byte of each write, and identifies it by its
+//! offset: a segment that carries several writes is stamped only for the last of them, and of a
+//! write that takes several segments only the last one is stamped. [`crate::ledger`] assigns the
+//! stamps to segments.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd as _};
@@ -17,32 +17,32 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeSpec;
 
-/// What happened to a byte.
+/// The events in the life of a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Handed to the queue of the device (SCM_TSTAMP_SCHED).
+    /// It was handed to the queue of the device (SCM_TSTAMP_SCHED).
     Queued,
-    /// Handed to the device (SCM_TSTAMP_SND).
+    /// It was handed to the device (SCM_TSTAMP_SND).
     Sent,
-    /// Acknowledged, with all before it (SCM_TSTAMP_ACK).
+    /// It was acknowledged, with all before it (SCM_TSTAMP_ACK).
     Acknowledged,
 }
 
-/// One time stamp.
+/// A timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// What happened.
+    /// The event.
     pub event: Event,
     /// Offset of the byte in the stream, modulo 2^32; the first byte is 0.
     pub offset: u32,
-    /// When, since 1970 by the system's clock.
+    /// The time since 1970, by the system's clock.
     pub at: Duration,
 }
 
-/// Asks for stamps. Must come before the first write: offsets count from there.
+/// Enables stamps. Must be called before the first write: offsets count from there.
 ///
 /// # Errors
-/// What setsockopt(2) says; kernels before 4.0 have no such stamps.
+/// The error of setsockopt(2); kernels before 4.0 have no such stamps.
 pub fn enable(socket: &impl AsFd) -> io::Result<()> {
     let wanted = libc::SOF_TIMESTAMPING_SOFTWARE
         | libc::SOF_TIMESTAMPING_TX_SCHED
@@ -51,8 +51,8 @@ pub fn enable(socket: &impl AsFd) -> io::Result<()> {
         | libc::SOF_TIMESTAMPING_OPT_ID
         // No copy of the data with each stamp.
         | libc::SOF_TIMESTAMPING_OPT_TSONLY;
-    // With this one the offsets are right also when something is in flight already. Kernels
-    // before 6.2 do not know it, and nothing is.
+    // With this flag the offsets are right even if data is already in flight. Kernels before 6.2 do
+    // not know it, and no data is.
     let better = wanted | libc::SOF_TIMESTAMPING_OPT_ID_TCP;
     let set = |flags| setsockopt(socket, Timestamping, &TimestampingFlag::from_bits_retain(flags));
     match set(better) {
@@ -62,14 +62,14 @@ pub fn enable(socket: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Room for what comes with one stamp: the times and the extended error with an address.
+/// Room for the control messages of one stamp: the times and the extended error with an address.
 const CONTROL_BYTES: usize = 512;
 
-/// Takes the next stamp from the error queue; `None` when it is empty. Does not touch the data
-/// that came in.
+/// Takes the next stamp from the error queue; `None` when it is empty. Does not touch received
+/// data.
 ///
 /// # Errors
-/// What recvmsg(2) says, except that there is nothing.
+/// The error of recvmsg(2), except that the queue is empty.
 pub fn next(socket: &impl AsFd) -> io::Result<Option<Stamp>> {
     let mut control = [0; CONTROL_BYTES];
     loop {
@@ -82,7 +82,7 @@ pub fn next(socket: &impl AsFd) -> io::Result<Option<Stamp>> {
             Err(Errno::EINTR) => continue,
             Err(errno) => return Err(errno.into()),
         };
-        // Other messages than stamps are of no interest here: on to the next.
+        // Messages other than stamps are of no interest here: go on to the next.
         if let Some(stamp) = stamp_of(message.cmsgs()?) {
             return Ok(Some(stamp));
         }
@@ -107,7 +107,7 @@ fn stamp_of(messages: impl Iterator<Item = ControlMessageOwned>) -> Option<Stamp
     Some(Stamp { event, offset, at: since_1970(time?)? })
 }
 
-/// `ee_info`, include/uapi/linux/errqueue.h.
+/// Decodes `ee_info`, include/uapi/linux/errqueue.h.
 fn event(info: u32) -> Option<Event> {
     match info {
         0 => Some(Event::Sent),

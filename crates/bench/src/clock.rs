@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Monotonic(pub(crate) u64);
 
 impl Monotonic {
-    /// Now.
+    /// Returns the present time.
     pub(crate) fn now() -> Result<Self> {
         let now = clock_gettime(ClockId::CLOCK_MONOTONIC).context("reading the clock")?;
         Ok(Self(Duration::from(now).as_nanos() as u64))
     }
 
-    /// Time from `earlier` to this; zero if it is later.
+    /// Returns the time from `earlier` to this; zero if that is later.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

@@ -1,4 +1,4 @@
-//! Interleaved rounds, with this program's line of progress.
+//! Interleaved rounds, with this program's progress line.
 
 use anyhow::Result;
 use uncork_lab::contest::{self, Rounds, Watch};

@@ -11,7 +11,7 @@ use uncork_netns::Namespace;
 
 use crate::toolbox::Toolbox;
 
-/// How a program is started.
+/// The ways to start a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// As it is.
@@ -20,7 +20,7 @@ pub(crate) enum Way {
     Run(Options),
     /// `uncork run --stack --dev DEV MORE -- CMD`.
     Stack {
-        /// Whose traffic is the stack's.
+        /// The device whose traffic the stack gets.
         device: &'static str,
         /// More options.
         more: &'static [&'static str],
@@ -36,7 +36,7 @@ pub(crate) enum Way {
     },
 }
 
-/// A program about to be started in a [`Way`], pinned, and ended together with this process.
+/// A program to be started in a [`Way`], pinned, and ended together with this process.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     program: PathBuf,
@@ -52,7 +52,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// `program`, plain and on any core.
+    /// Creates a job for `program`, plain and on any core.
     pub(crate) fn new(program: impl Into<PathBuf>) -> Self {
         Self {
             program: program.into(),
@@ -79,7 +79,7 @@ impl Job {
         self.args([arg])
     }
 
-    /// Starts it in this way.
+    /// Sets the way in which it is started.
     pub(crate) fn way(self, way: &Way) -> Self {
         Self { way: way.clone(), ..self }
     }
@@ -94,7 +94,7 @@ impl Job {
         Self { user: user.map(str::to_owned), ..self }
     }
 
-    /// The signal that ends it in good order, whoever sends it.
+    /// Sets the signal that ends it in an orderly way, whichever process sends it.
     pub(crate) fn end(self, signal: &'static str) -> Self {
         Self { end: signal, ..self }
     }
@@ -104,12 +104,12 @@ impl Job {
         Self { own_library: library, ..self }
     }
 
-    /// Gives it huge pages below this directory, which nobody else sees but who is started [`Job::beside`] it.
+    /// Gives it huge pages below this directory, visible only to it and to programs started [`Job::beside`] it.
     pub(crate) fn huge_pages(self, dir: impl Into<PathBuf>) -> Self {
         Self { huge_pages: Some(dir.into()), ..self }
     }
 
-    /// Lets it see the mounts of this process.
+    /// Makes it share the mounts of this process.
     pub(crate) fn beside(self, pid: u32) -> Self {
         Self { beside: Some(pid), ..self }
     }
@@ -120,8 +120,8 @@ impl Job {
         self
     }
 
-    /// The command. It goes through the hidden helper `role exec`, which pins itself and asks
-    /// the kernel to be ended with this process before it becomes the program.
+    /// Returns the command. It uses the hidden helper `role exec`, which pins itself and asks the kernel to be
+    /// ended with this process before it becomes the program.
     pub(crate) fn command(&self, tools: &Toolbox) -> Result<Command> {
         let mut command = clean(&tools.bench);
         command.args(["role", "exec", "--parent", &std::process::id().to_string()]);
@@ -153,7 +153,7 @@ impl Job {
             command.args(more).arg("--");
         }
         command.arg(&self.program).args(&self.args);
-        // A group of its own: whatever it starts can be ended with it.
+        // A process group of its own: whatever it starts can be ended with it.
         command.process_group(0).stdin(Stdio::null());
         Ok(command)
     }
@@ -178,7 +178,7 @@ impl Job {
     }
 }
 
-/// The same command, in the namespace. The process started is the program itself.
+/// Returns the same command, in the namespace. The process started is the program itself.
 pub(crate) fn within(namespace: &Namespace, command: &Command) -> Result<Command> {
     let program = command.get_program().to_str().context("a path that is not UTF-8")?;
     let mut inside = namespace.command(program);
@@ -192,7 +192,7 @@ pub(crate) fn within(namespace: &Namespace, command: &Command) -> Result<Command
     Ok(inside)
 }
 
-/// A command without the variables that would change what is measured.
+/// Returns a command without the variables that would change what is measured.
 pub(crate) fn clean(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_remove("LD_PRELOAD");
@@ -207,7 +207,7 @@ pub(crate) fn clean(program: &Path) -> Command {
     command
 }
 
-/// `UNCORK_HOLD=user`.
+/// Returns the options as variables, like `UNCORK_HOLD=user`.
 pub(crate) fn variables(options: Options) -> Vec<(String, OsString)> {
     options
         .iter()

@@ -1,4 +1,4 @@
-//! What the figures were measured on.
+//! The machine on which the figures were measured.
 
 use std::fs;
 use std::thread;
@@ -26,7 +26,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Reads them.
+    /// Reads these facts.
     pub(crate) fn read() -> Self {
         let uname = uname().ok();
         let text = |field: Option<&std::ffi::OsStr>| {
@@ -46,7 +46,7 @@ impl Machine {
         }
     }
 
-    /// One line for people.
+    /// Returns them in one line for people.
     pub(crate) fn line(&self) -> String {
         let kind = if self.virtual_machine { "virtual " } else { "" };
         let cores = if self.cores == 1 { "core" } else { "cores" };

@@ -1,7 +1,7 @@
 //! `uncork-bench`: the small-write experiment with its picture, and every figure that the project
-//! claims, measured anew.
+//! claims, measured again.
 //!
-//! Exit status: 0 when every bar is kept, 1 when one is missed (or something was skipped that may
+//! Exit status: 0 when every bar is met, 1 when one is missed (or something was skipped that may
 //! not be), 2 when the benchmarks themselves could not be run.
 #![forbid(unsafe_code)]
 
@@ -72,7 +72,7 @@ fn finish(result: Result<bool>) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            // Nobody may be listening.
+            // Standard error may be closed.
             let _ = writeln!(std::io::stderr(), "uncork-bench: {error:#}");
             ExitCode::from(2)
         }

@@ -1,4 +1,4 @@
-//! The published small-write experiment, with the programs that are beside this one.
+//! The published small-write experiment, with the programs in the same directory as this one.
 
 use std::process::Command;
 use std::sync::atomic::AtomicBool;

@@ -1,4 +1,4 @@
-//! What a benchmark found: rows, the bars they are held against, and what was skipped.
+//! Results of benchmarks: rows, the bars that they are held against, and what was skipped.
 
 use std::fmt;
 
@@ -13,20 +13,20 @@ use crate::stats::{Spread, quantile, sorted};
 pub(crate) struct Skip(String);
 
 impl Skip {
-    /// Skips with this sentence.
+    /// Creates a skip with this sentence.
     pub(crate) fn new(why: impl Into<String>) -> Self {
         Self(why.into())
     }
 }
 
-/// What a figure must keep to.
+/// The limit for a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Bar {
-    /// No more than this.
+    /// At most this.
     AtMost(f64),
-    /// No less than this.
+    /// At least this.
     AtLeast(f64),
-    /// This and nothing else.
+    /// Exactly this.
     Exactly(f64),
 }
 
@@ -40,7 +40,7 @@ impl Bar {
     }
 }
 
-/// Sides of one comparison: what is measured, in what.
+/// The unit of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Unit {
@@ -67,7 +67,7 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    /// `value` as a person reads it.
+    /// Formats `value` for people.
     pub(crate) fn show(self, value: f64) -> String {
         match self {
             Self::Microseconds => format!("{} µs", digits(value)),
@@ -84,7 +84,7 @@ impl Unit {
     }
 }
 
-/// Three to four significant digits.
+/// Formats three to four significant digits.
 pub(crate) fn digits(value: f64) -> String {
     match value.abs() {
         v if v >= 1000.0 => thousands(value),
@@ -94,7 +94,7 @@ pub(crate) fn digits(value: f64) -> String {
     }
 }
 
-/// Rounded to a whole number, with separators.
+/// Formats it rounded to an integer, with separators.
 pub(crate) fn thousands(value: f64) -> String {
     let text = format!("{:.0}", value.abs());
     let mut out = String::with_capacity(text.len() + text.len() / 3 + 1);
@@ -110,14 +110,14 @@ pub(crate) fn thousands(value: f64) -> String {
     out
 }
 
-/// Which of the rounds decides.
+/// The statistic of the rounds that is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Judged {
-    /// The median: what noise of the machine hits least.
+    /// The median, which the machine's noise affects least.
     Median,
-    /// The 95th percentile: for what must hold every time, on a machine that now and then takes
-    /// the processor away from everybody.
+    /// The 95th percentile: for what must hold every time, on a machine that now and then takes the
+    /// processor away from all programs.
     Most,
 }
 
@@ -128,7 +128,7 @@ pub(crate) struct Row {
     pub(crate) bench: &'static str,
     /// What is compared with what.
     pub(crate) what: String,
-    /// On which cores.
+    /// The cores that it ran on.
     pub(crate) place: Place,
     /// Unit of `measured` and `against`.
     pub(crate) unit: Unit,
@@ -138,36 +138,36 @@ pub(crate) struct Row {
     pub(crate) against: Option<Spread>,
     /// Unit of `figure`.
     pub(crate) figure_unit: Unit,
-    /// The figure that the bar is about: of each round, then spread over the rounds.
+    /// The figure that is judged: of each round, then spread over the rounds.
     pub(crate) figure: Spread,
-    /// 95th percentile of the same.
+    /// 95th percentile of the figure.
     pub(crate) most: f64,
     /// Number of rounds.
     pub(crate) rounds: usize,
     /// The bar, if the row has one.
     #[serde(serialize_with = "bar_as_text")]
     pub(crate) bar: Option<Bar>,
-    /// What of the figure the bar is held against.
+    /// The statistic that is held against the bar.
     pub(crate) judged: Judged,
-    /// Whether the bar is kept; `None` without a bar.
+    /// Whether the bar is met; `None` without a bar.
     pub(crate) pass: Option<bool>,
-    /// Something the reader has to know about this row.
+    /// A remark for the reader of this row.
     pub(crate) note: Option<String>,
 }
 
-/// Which way two sides of a comparison are put together, round by round.
+/// The ways in which the two sides of a comparison are combined, round by round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compare {
-    /// Measured divided by the other: times (1.2× is slower), rates (0.9× is slower).
+    /// Measured divided by the other: of times (1.2× is slower), of rates (0.9× is slower).
     Ratio,
-    /// The other divided by measured: how many times faster, of two times.
+    /// The other divided by measured: how many times faster, for times.
     Faster,
-    /// Measured less the other.
+    /// Measured minus the other.
     Difference,
 }
 
 impl Row {
-    /// A comparison of `measured` with `against`, round by round.
+    /// Creates a comparison of `measured` with `against`, round by round.
     pub(crate) fn compare(
         (bench, what): (&'static str, impl Into<String>),
         place: Place,
@@ -188,7 +188,7 @@ impl Row {
         Self { unit, measured: Spread::of(measured), against: Some(Spread::of(against)), ..row }
     }
 
-    /// A figure that stands for itself.
+    /// Creates a figure that stands for itself.
     pub(crate) fn absolute(
         (bench, what): (&'static str, impl Into<String>),
         place: Place,
@@ -234,12 +234,12 @@ impl Row {
         }
     }
 
-    /// Shows what was measured otherwise beside it; the figure stays its own.
+    /// Shows another measurement beside it; the figure remains its own.
     pub(crate) fn beside(self, against: &[f64]) -> Self {
         Self { against: Some(Spread::of(against)), ..self }
     }
 
-    /// Adds something that the reader has to know.
+    /// Adds a remark for the reader.
     pub(crate) fn note(self, note: impl Into<String>) -> Self {
         Self { note: Some(note.into()), ..self }
     }
@@ -262,28 +262,28 @@ impl fmt::Display for Bar {
     }
 }
 
-/// A benchmark that gave no rows.
+/// A benchmark without rows.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Absent {
     /// Name of the benchmark (and of the part, if only a part is absent).
     pub(crate) bench: String,
-    /// Why.
+    /// The reason.
     pub(crate) why: String,
 }
 
-/// Everything that a run found.
+/// The results of a run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Outcome {
     /// The rows.
     pub(crate) rows: Vec<Row>,
-    /// What could not be run here.
+    /// Benchmarks that could not be run here.
     pub(crate) skipped: Vec<Absent>,
-    /// What broke while it ran.
+    /// Benchmarks that failed.
     pub(crate) failed: Vec<Absent>,
 }
 
 impl Outcome {
-    /// Takes what a benchmark (or a part of one) gave.
+    /// Adds the result of a benchmark (or of a part of one).
     pub(crate) fn take(&mut self, bench: &str, result: anyhow::Result<Vec<Row>>) {
         match result {
             Ok(rows) => self.rows.extend(rows),
@@ -298,13 +298,13 @@ impl Outcome {
         }
     }
 
-    /// Rows that have a bar and keep it, and rows that have one.
+    /// Returns the number of rows that have a bar and meet it, and the number that have one.
     pub(crate) fn score(&self) -> (usize, usize) {
         let judged = self.rows.iter().filter_map(|row| row.pass);
         (judged.clone().filter(|&pass| pass).count(), judged.count())
     }
 
-    /// Whether the run may be called a success; `strict` allows no skip either.
+    /// Returns whether the run was a success; `strict` permits no skip either.
     pub(crate) fn success(&self, strict: bool) -> bool {
         let (kept, bars) = self.score();
         kept == bars && self.failed.is_empty() && (self.skipped.is_empty() || !strict)
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn ratios_are_taken_within_each_round() {
-        // The machine slowed down threefold in the second round: the ratio does not notice.
+        // The machine slowed down threefold in the second round: the ratio is not affected.
         let row = row(&[2.0, 6.0, 2.0], Compare::Ratio, &[1.0, 3.0, 1.0]).bar(Bar::AtMost(2.0));
         assert_eq!(row.figure, Spread { min: 2.0, median: 2.0, max: 2.0 });
         assert_eq!(row.pass, Some(true));

@@ -1,4 +1,4 @@
-//! Which cores the two ends of an exchange run on.
+//! The cores on which the two ends of an exchange run.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -12,12 +12,12 @@ use crate::outcome::Skip;
 pub(crate) enum Place {
     /// Both on one core: shows what the writes cost.
     OneCore,
-    /// A core each: waking the other core is then the largest part of a round trip.
+    /// A core for each: waking the other core is then the largest part of a round trip.
     TwoCores,
 }
 
 impl Place {
-    /// Short name for tables.
+    /// Returns a short name for tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::OneCore => "one",
@@ -25,7 +25,7 @@ impl Place {
         }
     }
 
-    /// The cores to pin to, out of those that this process may use.
+    /// Returns the cores to pin to, of those that this process may use.
     pub(crate) fn cores(self) -> Result<Cores> {
         match self {
             Self::OneCore => Cores::one(),

@@ -1,4 +1,4 @@
-//! The directory that programs work in, and starting and ending them.
+//! The working directory of programs, and their start and end.
 
 use std::fs;
 use std::io::Write as _;
@@ -17,7 +17,7 @@ pub(crate) use uncork_lab::process::Running;
 use crate::roles::Duty;
 use crate::toolbox::Toolbox;
 
-/// Ctrl-C ends this process, and what it has started ends with it.
+/// Never set: Ctrl-C ends this process, and what it has started ends with it.
 pub(crate) static NEVER: AtomicBool = AtomicBool::new(false);
 
 /// A directory for everything that is written, removed at the end even if this process is killed.
@@ -27,12 +27,12 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Makes the directory, and starts the helper that removes it when this process is gone.
+    /// Creates the directory, and starts the helper that removes it when this process is gone.
     pub(crate) fn new(tools: &Toolbox) -> Result<Self> {
         let id = std::process::id();
         let dir = std::env::temp_dir().join(format!("uncork-bench-{id}"));
         fs::create_dir(&dir).with_context(|| format!("making {}", dir.display()))?;
-        // A server that runs as another user has to pass through.
+        // A server that runs as another user must be able to enter it.
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o755))?;
         let janitor = Command::new(&tools.bench)
             .args(["role", "janitor"])
@@ -44,7 +44,7 @@ impl Scratch {
         Ok(Self { dir, janitor })
     }
 
-    /// A new directory below it.
+    /// Creates a directory below it.
     pub(crate) fn dir(&self, name: &str) -> Result<PathBuf> {
         let mut dir = self.dir.join(name);
         let mut number = 1;
@@ -56,7 +56,7 @@ impl Scratch {
         Ok(dir)
     }
 
-    /// The directory itself.
+    /// Returns the directory itself.
     pub(crate) fn path(&self) -> &Path {
         &self.dir
     }
@@ -69,18 +69,18 @@ impl Drop for Scratch {
     }
 }
 
-/// Puts right what was changed outside this process, when this is dropped or this process is killed.
+/// Restores what was changed outside this process, when this is dropped or this process is killed.
 pub(crate) struct Keeper(Child);
 
 impl Keeper {
-    /// The helper that does it, with nothing to do yet.
+    /// Starts the helper that does it, with no duty yet.
     pub(crate) fn new(tools: &Toolbox) -> Result<Self> {
         let mut command = Command::new(&tools.bench);
         command.args(["role", "keeper"]).stdin(Stdio::piped()).process_group(0);
         Ok(Self(command.spawn().context("starting the helper that puts things right")?))
     }
 
-    /// Takes this upon itself. To be told before the change is made, where that can be.
+    /// Adds a duty: before the change is made, where possible.
     pub(crate) fn take(&mut self, duty: &Duty) -> Result<()> {
         let told = self.0.stdin.as_mut().context("the helper has no standard input")?;
         told.write_all(duty.line().as_bytes()).context("telling the helper that puts things right")
@@ -94,13 +94,13 @@ impl Drop for Keeper {
     }
 }
 
-/// Runs `command` to its end, for at most `limit`, and gives what it wrote to standard output.
+/// Runs `command` to its end, for at most `limit`, and returns its standard output.
 pub(crate) fn run_to_end(command: Command, name: &str, limit: Duration) -> Result<String> {
     process::run_to_end(command, name, limit, &NEVER)
 }
 
-/// A port of the loopback that nobody listens on. Below the ephemeral range, so that no client
-/// takes it in between, and never the same one twice.
+/// Returns a port of the loopback without a listener: below the ephemeral range, so that no client
+/// takes it in the meantime, and never the same one twice.
 pub(crate) fn free_port() -> Result<u16> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     const FIRST: u16 = 18_000;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result};
 use uncork_sockdiag::{Name, SockDiag};
 
-/// Segments with data that arrived on the connection from `peer` to `local`
+/// Returns the segments with data that arrived on the connection from `peer` to `local`
 /// (`tcpi_data_segs_in` of the socket whose own address is `local`).
 pub(crate) fn data_segments_in(local: SocketAddr, peer: SocketAddr) -> Result<u32> {
     let mut kernel = SockDiag::open().context("opening a sock_diag socket")?;

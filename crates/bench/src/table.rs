@@ -8,7 +8,7 @@ use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table};
 use crate::machine::Machine;
 use crate::outcome::{Absent, Judged, Outcome, Row};
 
-/// The whole report.
+/// Renders the whole report.
 pub(crate) fn render(machine: &Machine, outcome: &Outcome, strict: bool) -> String {
     let mut out = format!("{}; load {}\n", machine.line(), machine.load);
     if !outcome.rows.is_empty() {

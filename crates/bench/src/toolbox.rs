@@ -1,4 +1,4 @@
-//! Finding our own programs and other people's.
+//! Lookup of our own and third-party programs.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use anyhow::{Context, Result, bail};
 
 use crate::outcome::Skip;
 
-/// Overrides where our own programs are looked for.
+/// The variable that overrides where our own programs are looked for.
 pub(crate) const BIN_DIR: &str = "UNCORK_BIN_DIR";
 
-/// Other people's programs and the Debian packages that hold them.
+/// Third-party programs and the Debian packages that contain them.
 const PACKAGES: [(&str, &str); 18] = [
     ("cc", "gcc libc6-dev"),
     ("ethtool", "ethtool"),
@@ -41,7 +41,7 @@ pub(crate) struct Toolbox {
 }
 
 impl Toolbox {
-    /// Looks where [`BIN_DIR`] says, otherwise beside this program.
+    /// Finds them where [`BIN_DIR`] says, otherwise in the directory of this program.
     pub(crate) fn find() -> Result<Self> {
         let bench = env::current_exe().context("finding this program's own path")?;
         let dir = match env::var_os(BIN_DIR) {
@@ -52,22 +52,22 @@ impl Toolbox {
         Ok(Self { bench, dir })
     }
 
-    /// `uncork`.
+    /// Returns the path of `uncork`.
     pub(crate) fn uncork(&self) -> Result<PathBuf> {
         self.ours("uncork")
     }
 
-    /// `libuncork.so`.
+    /// Returns the path of `libuncork.so`.
     pub(crate) fn preload_library(&self) -> Result<PathBuf> {
         self.ours("libuncork.so")
     }
 
-    /// `tcp_nodelay_client`.
+    /// Returns the path of `tcp_nodelay_client`.
     pub(crate) fn nodelay_client(&self) -> Result<PathBuf> {
         self.ours("tcp_nodelay_client")
     }
 
-    /// `tcp_nodelay_server`.
+    /// Returns the path of `tcp_nodelay_server`.
     pub(crate) fn nodelay_server(&self) -> Result<PathBuf> {
         self.ours("tcp_nodelay_server")
     }
@@ -82,7 +82,7 @@ impl Toolbox {
     }
 }
 
-/// Finds a program of another project; a missing one is a [`Skip`] that names its package.
+/// Finds a third-party program; a missing one is a [`Skip`] that names its package.
 pub(crate) fn program(name: &str) -> Result<PathBuf> {
     match search(name) {
         Some(path) => Ok(path),
@@ -105,7 +105,7 @@ fn search(name: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Debian keeps PostgreSQL's programs out of PATH; the newest version first.
+/// Returns PostgreSQL's directories, which Debian keeps out of PATH; the newest version first.
 fn postgres_dirs() -> Vec<PathBuf> {
     let Ok(entries) = Path::new("/usr/lib/postgresql").read_dir() else { return Vec::new() };
     let mut versions: Vec<(u32, PathBuf)> = entries

@@ -1,11 +1,11 @@
-//! Which format it is, by its first octets.
+//! Detection of the format by its first octets.
 
 use std::io::Read;
 
 use crate::error::{Beginning, Error};
 use crate::window::Window;
 
-/// A format that can be read.
+/// A supported format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Pcap,
@@ -13,7 +13,7 @@ pub(crate) enum Kind {
 }
 
 /// Microseconds, nanoseconds, and Kuznetzov's "modified" pcap; the first two in both byte orders.
-/// (The parser knows the third in one order only, and so does nearly every writer of it.)
+/// (The parser supports the third in one order only, and so does nearly every writer of it.)
 const PCAP: [[u8; 4]; 5] = [
     [0xd4, 0xc3, 0xb2, 0xa1],
     [0xa1, 0xb2, 0xc3, 0xd4],
@@ -22,13 +22,13 @@ const PCAP: [[u8; 4]; 5] = [
     [0x34, 0xcd, 0xb2, 0xa1],
 ];
 
-/// The kind of a section header block, the same in both byte orders.
+/// The type of a section header block, the same in both byte orders.
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
-/// What a section header block holds in its third word, in the order of this machine or the other.
+/// The third word of a section header block, in the byte order of this machine or the other.
 const BYTE_ORDER: [u8; 4] = [0x1a, 0x2b, 0x3c, 0x4d];
 
-/// What compresses a file, by its first octets.
+/// Compression programs, by the first octets of their files.
 const COMPRESSED: [(&[u8], &str, &str); 5] = [
     (&[0x1f, 0x8b], "gzip", "zcat"),
     (&[0x28, 0xb5, 0x2f, 0xfd], "zstd", "zstdcat"),
@@ -37,18 +37,18 @@ const COMPRESSED: [(&[u8], &str, &str); 5] = [
     (&[0x04, 0x22, 0x4d, 0x18], "lz4", "lz4cat"),
 ];
 
-/// Whether another file begins here, as in `cat one.pcap two.pcap`: what a record of the first
-/// could not begin with.
+/// Returns the format of another file that begins here, as in `cat one.pcap two.pcap`, if a record
+/// of the first could not begin like this.
 pub(crate) fn another<R: Read>(window: &mut Window<R>, now: Kind) -> std::io::Result<Option<Kind>> {
     if !window.fill(4)? {
         return Ok(None);
     }
     let Some(magic) = window.data().first_chunk::<4>() else { return Ok(None) };
-    // Asked at each frame, and hardly ever so.
+    // Tested at each frame, and hardly ever true.
     if PCAP.contains(magic) {
-        // As a block of pcapng it would be of no known kind; as a record of pcap, of 2055 or later
-        // and empty. The rest of the header: version 2.4, and four octets each of a time zone and an
-        // accuracy that nobody writes.
+        // As a block of pcapng it would be of unknown type; as a record of pcap, of 2055 or later
+        // and empty. The rest of the header is version 2.4, and four octets each for a time zone and
+        // an accuracy, which no program writes.
         window.fill(16)?;
         let rest = window.data().get(4..16).unwrap_or_default();
         let version = [[2, 0, 4, 0], [0, 2, 0, 4]].iter().any(|version| rest.starts_with(version));
@@ -64,7 +64,7 @@ pub(crate) fn another<R: Read>(window: &mut Window<R>, now: Kind) -> std::io::Re
     Ok(None)
 }
 
-/// Looks at the beginning, and leaves it where it is.
+/// Determines the format by the beginning, without consuming it.
 pub(crate) fn of<R: Read>(window: &mut Window<R>) -> Result<Kind, Error> {
     let whole = window.fill(4)?;
     let begin = window.data();

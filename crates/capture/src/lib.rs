@@ -1,14 +1,14 @@
-//! Captures, frame by frame.
+//! A reader of captures, frame by frame.
 //!
-//! [`Capture::open`] takes anything that can be read: a file, standard input, a pipe that somebody
-//! still writes to. It tells pcap from pcapng by the first octets; from then on
-//! [`next_frame`](Capture::next_frame) gives one frame after the other, in the order of the file,
-//! without allocating: frames are views of one buffer. A frame is given as soon as all of it has
+//! [`Capture::open`] takes anything that can be read: a file, standard input, a pipe that is still
+//! being written to. It tells pcap from pcapng by the first octets; from then on
+//! [`next_frame`](Capture::next_frame) returns one frame after the other, in the order of the file,
+//! without allocating: frames are views of one buffer. A frame is returned as soon as all of it has
 //! been read; nothing waits for a buffer to fill up.
 //!
 //! Memory is bounded whatever the file says: no record may be longer than [`MAX_RECORD_BYTES`],
-//! blocks that hold no frames are skipped without being kept, and a section of a pcapng file may
-//! have [`MAX_INTERFACES`] interfaces.
+//! blocks without frames are skipped without being kept, and a section of a pcapng file may have
+//! [`MAX_INTERFACES`] interfaces.
 //!
 //! ```text
 //! Read ─▶ Window ─▶ pcap   ─▶ Frame ─▶ uncork_wire::read_frame
@@ -40,7 +40,7 @@ use pcap::Pcap;
 use pcapng::Pcapng;
 use window::Window;
 
-/// Longest record that is believed, in octets: header, frame and options. Linux makes no segment
+/// Longest record that is accepted, in octets: header, frame and options. Linux makes no segment
 /// train longer than 512 KiB (`GSO_MAX_SIZE`), and tcpdump keeps at most 256 KiB of a frame.
 pub const MAX_RECORD_BYTES: usize = 1 << 20;
 
@@ -52,27 +52,27 @@ pub const MAX_INTERFACES: usize = 1 << 16;
 pub struct Frame<'a> {
     /// When it was captured, since 1970 (UTC).
     pub time: Duration,
-    /// What it begins with.
+    /// Type of its first header.
     pub link: LinkType,
     /// Its length before the capture cut it, in octets.
     pub wire_bytes: usize,
-    /// What was kept of it.
+    /// The part of it that was captured.
     pub bytes: &'a [u8],
 }
 
-/// What has been read so far.
+/// Counts of what has been read so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Frames that were given.
+    /// Frames that were returned.
     pub frames: u64,
-    /// Frames among them that have no time of their own (simple packet blocks of pcapng): they
-    /// carry that of the frame before.
+    /// Frames among them without a timestamp (simple packet blocks of pcapng): they are given that
+    /// of the frame before.
     pub without_time: u64,
-    /// Frames that were left out since their interface's link type is not known.
+    /// Frames that were skipped because their interface's link type is not supported.
     pub unknown_link: u64,
     /// The link type of the first of those.
     pub first_unknown_link: Option<UnknownLink>,
-    /// Files that came behind the first one, as from `cat one.pcap two.pcap`.
+    /// Files that follow the first one, as from `cat one.pcap two.pcap`.
     pub files_behind: u64,
 }
 
@@ -111,22 +111,22 @@ impl Format {
     }
 }
 
-/// Where in the window a frame is, and what its record says of it.
+/// Where in the window a frame is, and the data of its record.
 #[derive(Debug, Clone, Copy)]
 struct Record {
     time: Duration,
     link: LinkType,
     wire_bytes: usize,
-    /// Of the frame, from the record's first octet.
+    /// Offset of the frame from the record's first octet.
     at: usize,
-    /// Of the frame, in octets.
+    /// Length of the frame, in octets.
     bytes: usize,
-    /// Of the whole record, in octets.
+    /// Length of the whole record, in octets.
     record_bytes: usize,
 }
 
 impl<R: Read> Capture<R> {
-    /// Reads as much as it takes to know the format.
+    /// Opens a capture: reads as much as is needed to determine the format.
     ///
     /// # Errors
     ///
@@ -138,12 +138,12 @@ impl<R: Read> Capture<R> {
         Ok(Self { window, format, counts: Counts::default(), ended: false })
     }
 
-    /// The next frame, or `None` at the end.
+    /// Returns the next frame, or `None` at the end.
     ///
     /// # Errors
     ///
-    /// [`Error`] if the file goes wrong or ends in the middle of something. What was given before
-    /// stands; nothing comes after it, and further calls give `None`.
+    /// [`Error`] if the file is damaged or ends in the middle of something. Frames returned before
+    /// are valid; nothing follows, and further calls return `None`.
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, Error> {
         if self.ended {
             return Ok(None);
@@ -193,13 +193,13 @@ impl<R: Read> Capture<R> {
         Ok(())
     }
 
-    /// What has been read so far.
+    /// Returns what has been read so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// How far into the file, in octets.
+    /// Returns the position in the file, in octets.
     #[must_use]
     pub fn position_bytes(&self) -> u64 {
         self.window.position()

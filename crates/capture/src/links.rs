@@ -1,16 +1,16 @@
-//! Names of link types that are not read, for the sentence that says so.
+//! Names of unsupported link types, for the error message.
 
 use std::fmt;
 
-/// Those that are read ([`uncork_wire::link::LinkType`]), as tcpdump calls them.
+/// The supported types ([`uncork_wire::link::LinkType`]), as tcpdump names them.
 pub(crate) const READ: &str =
     "Ethernet, raw IP, Linux cooked (SLL and SLL2), loopback (null, loop)";
 
-/// A link type that cannot be read, by its number in the registry of tcpdump.org.
+/// An unsupported link type, by its number in the registry of tcpdump.org.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownLink(pub i32);
 
-/// Those that a user is most likely to meet.
+/// The types that users are most likely to encounter.
 const NAMES: [(i32, &str); 16] = [
     (9, "PPP"),
     (105, "802.11"),

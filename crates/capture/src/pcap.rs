@@ -17,14 +17,14 @@ use crate::{MAX_RECORD_BYTES, Record};
 
 type Parse = fn(&[u8]) -> nom::IResult<&[u8], LegacyPcapBlock<'_>, PcapError<&[u8]>>;
 
-/// What the header of the file says.
+/// The contents of the file's header.
 #[derive(Debug)]
 pub(crate) struct Pcap {
     link: LinkType,
-    /// In a unit of the fraction of a second.
+    /// Nanoseconds per unit of the fraction of a second.
     fraction_nanoseconds: u32,
     parse: Parse,
-    /// Of each record.
+    /// Size of each record's header.
     header_bytes: usize,
 }
 
@@ -60,7 +60,7 @@ impl Pcap {
         Ok(Self { link, fraction_nanoseconds, parse, header_bytes })
     }
 
-    /// The next record; `None` at the end.
+    /// Reads the next record; `None` at the end.
     pub(crate) fn next<R: Read>(
         &mut self,
         window: &mut Window<R>,
@@ -83,15 +83,15 @@ impl Pcap {
     }
 
     fn record(&self, block: &LegacyPcapBlock<'_>, at: u64) -> Result<Record, Error> {
-        // A file system that loses its end leaves zeros; millions of frames without a single
-        // octet, all in 1970, they are not.
+        // A file system that loses the end of a file leaves zeros; they are not millions of frames
+        // without a single octet, all from 1970.
         if block.origlen == 0 && block.caplen == 0 && block.ts_sec == 0 && block.ts_usec == 0 {
             return Err(Error::Lies { at, lie: Lie::Zeros });
         }
         let seconds = u64::from(block.ts_sec);
         let time = match block.ts_usec.checked_mul(self.fraction_nanoseconds) {
             Some(nanoseconds) if nanoseconds < 1_000_000_000 => Duration::new(seconds, nanoseconds),
-            // More than a second: others add it up, too.
+            // A fraction of more than a second: others add it up, too.
             _ => {
                 let fraction = u64::from(block.ts_usec) * u64::from(self.fraction_nanoseconds);
                 Duration::from_secs(seconds) + Duration::from_nanos(fraction)

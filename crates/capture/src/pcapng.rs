@@ -18,10 +18,10 @@ use crate::time::Resolution;
 use crate::window::Window;
 use crate::{Counts, MAX_INTERFACES, MAX_RECORD_BYTES, Record};
 
-/// Packet block: what came before the enhanced packet block. The parser does not know it.
+/// Packet block: the predecessor of the enhanced packet block. The parser does not support it.
 const OPB_MAGIC: u32 = 2;
 
-/// Kind and length at a block's beginning, its length again at the end.
+/// Type and length at a block's beginning, its length again at the end.
 const SMALLEST_BLOCK: u32 = 12;
 
 /// The section that is being read. There is none before the first section header, which is the
@@ -30,7 +30,7 @@ const SMALLEST_BLOCK: u32 = 12;
 pub(crate) struct Pcapng {
     order: Order,
     interfaces: Vec<Interface>,
-    /// Of the last frame that had a time.
+    /// Time of the last frame that had one.
     last: Duration,
 }
 
@@ -42,26 +42,26 @@ enum Order {
     Big,
 }
 
-/// What an interface description says.
+/// The contents of an interface description.
 #[derive(Debug, Clone, Copy)]
 struct Interface {
     link: Result<LinkType, UnknownLink>,
-    /// Octets kept of a frame; 0 is no limit.
+    /// Octets kept of each frame; 0 is no limit.
     snap_bytes: u32,
     resolution: Resolution,
     offset_seconds: i64,
 }
 
-/// What a block turned out to be.
+/// The contents of a block.
 enum Seen {
     Frame(Record),
-    /// Of an interface whose link type is not known.
+    /// A frame of an interface with an unsupported link type.
     Unread(UnknownLink),
     Other,
 }
 
 impl Pcapng {
-    /// The next frame; `None` at the end.
+    /// Reads the next frame; `None` at the end.
     pub(crate) fn next<R: Read>(
         &mut self,
         window: &mut Window<R>,
@@ -85,7 +85,7 @@ impl Pcapng {
             if kind == 0 && length == 0 {
                 return Err(lies(Lie::Zeros));
             }
-            // The draft (§3.1): a multiple of four.
+            // The draft (§3.1) requires a multiple of four.
             if length < SMALLEST_BLOCK || !length.is_multiple_of(4) {
                 return Err(lies(Lie::BlockLength(length)));
             }
@@ -114,7 +114,7 @@ impl Pcapng {
         }
     }
 
-    /// Leaves out a block that holds no frame.
+    /// Skips a block without frames.
     fn skip<R: Read>(&self, window: &mut Window<R>, length: u32) -> Result<(), Error> {
         let at = window.position();
         if !window.skip(u64::from(length) - 4)? || !window.fill(4)? {
@@ -123,7 +123,7 @@ impl Pcapng {
         self.end_of(window.take(4), length).map_err(|lie| Error::Lies { at, lie })
     }
 
-    /// The last word of a block is its length again.
+    /// Checks that the last word of a block is its length again.
     fn end_of(&self, block: &[u8], length: u32) -> Result<(), Lie> {
         match self.order.u32(block, block.len() - 4) {
             end if end == length => Ok(()),
@@ -131,7 +131,7 @@ impl Pcapng {
         }
     }
 
-    /// Understands a whole block.
+    /// Parses a whole block.
     fn block(&mut self, kind: u32, block: &[u8], counts: &mut Counts) -> Result<Seen, Wrong> {
         match kind {
             EPB_MAGIC => self.packet(block, self.order.u32(block, 8)),
@@ -143,7 +143,7 @@ impl Pcapng {
         }
     }
 
-    /// A section header: the interfaces are those of this section.
+    /// Parses a section header: the interfaces that follow are those of this section.
     fn section(&mut self, block: &[u8]) -> Result<Seen, Wrong> {
         let (_, section) = parse_sectionheaderblock(block).map_err(|_| Lie::Block)?;
         let (major, minor) = (section.major_version, section.minor_version);
@@ -177,7 +177,7 @@ impl Pcapng {
                     let resolution = Resolution::from_pcapng(octet);
                     interface.resolution = resolution.ok_or(Lie::Resolution(octet))?;
                 }
-                // The parser's own reading of it takes every section for a little-endian one.
+                // The parser itself treats every section as little-endian here.
                 (OptionCode::IfTsoffset, value) => {
                     if let Some(&octets) = value.first_chunk() {
                         interface.offset_seconds = self.order.i64(octets);
@@ -190,8 +190,8 @@ impl Pcapng {
         Ok(Seen::Other)
     }
 
-    /// An enhanced packet block, or its predecessor of the same shape. Read by hand: the parser
-    /// gathers the options behind the frame, and would allocate for each frame that has some.
+    /// Parses an enhanced packet block, or its predecessor of the same shape, by hand: the parser
+    /// collects the options after the frame, and would allocate for each frame that has some.
     fn packet(&mut self, block: &[u8], number: u32) -> Result<Seen, Wrong> {
         const FRAME_AT: usize = 28;
         if block.len() < FRAME_AT + 4 {
@@ -219,8 +219,8 @@ impl Pcapng {
         }))
     }
 
-    /// A frame of the first interface, without a time. What was kept is not written either: it is
-    /// the least of the frame, the snap length and the block.
+    /// Parses a frame of the first interface, without a time. Its captured length is not stored
+    /// either: it is the least of the frame's, the snap length and the block's.
     fn simple_packet(&self, block: &[u8], counts: &mut Counts) -> Result<Seen, Wrong> {
         const FRAME_AT: usize = 12;
         let (_, packet) = match self.order {
@@ -255,7 +255,7 @@ impl Pcapng {
 
 type Parsed<'a, T> = IResult<&'a [u8], T, PcapError<&'a [u8]>>;
 
-/// What is wrong with a block, before it is known where that is.
+/// An error in a block, before its position is known.
 enum Wrong {
     Lie(Lie),
     Version { major: u16, minor: u16 },
@@ -277,13 +277,13 @@ impl Wrong {
 }
 
 impl Order {
-    /// By the third word of a section header.
+    /// Returns the byte order by the third word of a section header.
     fn of_section(head: &[u8]) -> Option<Self> {
         let orders = [Self::Little, Self::Big];
         orders.into_iter().find(|order| order.u32(head, 8) == BOM_MAGIC)
     }
 
-    /// A word of a block that is known to be long enough.
+    /// Returns a word of a block that is known to be long enough.
     #[inline]
     fn u32(self, block: &[u8], at: usize) -> u32 {
         let octets = block[at..].first_chunk().copied().unwrap_or_default();

@@ -1,31 +1,29 @@
-//! Times in the units that a file counts in.
+//! Timestamps in the units of a file.
 
 use std::time::Duration;
 
 const NANOSECONDS: u64 = 1_000_000_000;
 
-/// The end of the year 9999. What a file says is later counts as this: far from where sums of times
-/// would overflow.
+/// The end of the year 9999. A later time in a file counts as this: far from where sums of times would overflow.
 const LATEST_SECONDS: u64 = 253_402_300_799;
 
-/// How fast a counter of time runs (`if_tsresol` of pcapng).
+/// The resolution of timestamps (`if_tsresol` of pcapng).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Resolution {
-    /// So many units a second: a power of ten up to a nanosecond.
+    /// Units per second: a power of ten up to a nanosecond.
     Coarse { per_second: u64 },
-    /// So many units a second, and so many of them in a nanosecond.
+    /// Units per second, and units per nanosecond.
     Fine { per_second: u64, per_nanosecond: u64 },
-    /// Two to this power units a second.
+    /// Two to this power units per second.
     Binary { bits: u32 },
 }
 
 impl Resolution {
-    /// Unless an interface says otherwise.
+    /// The default, unless an interface has another.
     pub(crate) const MICROSECONDS: Self = Self::Coarse { per_second: 1_000_000 };
 
-    /// As pcapng writes it: the exponent, of two if the highest bit is set, otherwise of ten.
-    /// `None` if a second has more units than the counter. (The parser's own reading of it has no
-    /// powers of two.)
+    /// Decodes the octet of pcapng: the exponent, of two if the highest bit is set, otherwise of ten. `None` if a
+    /// second has more units than the counter can hold. (The parser itself does not support powers of two.)
     pub(crate) fn from_pcapng(octet: u8) -> Option<Self> {
         let exponent = u32::from(octet & 0x7f);
         if octet & 0x80 != 0 {
@@ -38,8 +36,8 @@ impl Resolution {
         })
     }
 
-    /// The time after `units`, and `offset_seconds` (`if_tsoffset`) later; 1970 if that is before, and never after
-    /// the year 9999.
+    /// Returns the time after `units`, and `offset_seconds` (`if_tsoffset`) later; 1970 if that is before, and
+    /// never after the year 9999.
     pub(crate) fn time(self, units: u64, offset_seconds: i64) -> Duration {
         let (seconds, nanoseconds) = match self {
             Self::Coarse { per_second } => {
@@ -55,7 +53,7 @@ impl Resolution {
             }
         };
         let seconds = seconds.saturating_add_signed(offset_seconds).min(LATEST_SECONDS);
-        // Less than a second in all three.
+        // Less than a second in all three cases.
         Duration::new(seconds, u32::try_from(nanoseconds).unwrap_or(0))
     }
 }

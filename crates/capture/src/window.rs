@@ -1,20 +1,20 @@
-//! The part of the file that is being looked at.
+//! The part of the file that is being parsed.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read};
 
 use crate::MAX_RECORD_BYTES;
 
-/// How much is asked for at once. Larger gains nothing, and leaves the processor's cache.
+/// How much is read at once. More gains nothing, and exceeds the processor's cache.
 const WINDOW_BYTES: usize = 256 << 10;
 
-/// What has been read and not yet been taken, in one piece.
+/// What has been read and not yet consumed, contiguous.
 pub(crate) struct Window<R> {
     reader: R,
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// How much was taken before `start`.
+    /// How much was consumed before `start`.
     taken_bytes: u64,
 }
 
@@ -30,19 +30,19 @@ impl<R: Read> Window<R> {
         Self { reader, buffer: vec![0; WINDOW_BYTES], start: 0, end: 0, taken_bytes: 0 }
     }
 
-    /// What is there.
+    /// Returns the data.
     #[inline]
     pub(crate) fn data(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
-    /// Where in the file [`data`](Self::data) begins.
+    /// Returns the file offset at which [`data`](Self::data) begins.
     pub(crate) fn position(&self) -> u64 {
         self.taken_bytes
     }
 
-    /// Sees to it that `wanted` octets are there, and reads only if they are not: what has arrived
-    /// is looked at before anything is waited for. False if the file ends before.
+    /// Ensures that `wanted` octets are there, and reads only if they are not: what has arrived is
+    /// parsed before anything is waited for. Returns false if the file ends before.
     ///
     /// `wanted` may be no more than [`MAX_RECORD_BYTES`].
     #[inline]
@@ -72,7 +72,7 @@ impl<R: Read> Window<R> {
         Ok(true)
     }
 
-    /// Takes the next `bytes`, which [`fill`](Self::fill) has said are there.
+    /// Consumes the next `bytes`, which [`fill`](Self::fill) has ensured.
     #[inline]
     pub(crate) fn take(&mut self, bytes: usize) -> &[u8] {
         let from = self.start;
@@ -81,19 +81,19 @@ impl<R: Read> Window<R> {
         &self.buffer[from..self.start]
     }
 
-    /// How much it could hold.
+    /// Returns its capacity.
     #[cfg(test)]
     pub(crate) fn room_bytes(&self) -> usize {
         self.buffer.len()
     }
 
-    /// What it reads from.
+    /// Returns the reader.
     #[cfg(test)]
     pub(crate) fn reader(&self) -> &R {
         &self.reader
     }
 
-    /// Leaves out `bytes`, however many, without keeping them. False if the file ends before.
+    /// Skips `bytes`, however many, without keeping them. Returns false if the file ends before.
     pub(crate) fn skip(&mut self, mut bytes: u64) -> io::Result<bool> {
         loop {
             let here = self.data().len();

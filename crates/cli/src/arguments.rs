@@ -1,5 +1,4 @@
-//! The command line: the one definition that the parser, the help, the man pages and the
-//! shell completions come from.
+//! The command line: the single definition from which the parser, the help, the man pages and the shell completions are made.
 
 use core::str::FromStr;
 use std::ffi::{OsStr, OsString};
@@ -51,11 +50,11 @@ struct OnlyRun {
 }
 
 impl Uncork {
-    /// Reads the words of the command line, of which the first is the program's name.
+    /// Parses the words of the command line, of which the first is the program's name.
     ///
-    /// Programs are started by `uncork run` all the time, and making the definitions of all the
-    /// other commands is much of what that takes: they are made only where it alone does not
-    /// understand its line, so that help and complaints are the same everywhere.
+    /// Programs are started by `uncork run` all the time, and building the definitions of all the other commands is a large
+    /// part of the time that takes: they are built only where that one alone does not understand the line, so that help and
+    /// errors are the same everywhere.
     pub(crate) fn read(words: impl Iterator<Item = OsString>) -> Result<Self, clap::Error> {
         let words: Vec<_> = words.collect();
         if words.get(1).is_some_and(|first| first == "run")
@@ -272,7 +271,7 @@ pub(crate) enum Driver {
     Xdp,
 }
 
-/// How many queues of a device each process is to get; none without AF_XDP.
+/// Returns how many queues of a device each process gets; `None` without AF_XDP.
 pub(crate) fn queues(
     driver: Option<Driver>,
     queues: Option<NonZeroU32>,
@@ -427,8 +426,7 @@ pub(crate) enum Generated {
     Completions,
 }
 
-/// Parses by [`FromStr`], whose error says what is wrong, and knows the spellings for the
-/// shell completions.
+/// Parses by [`FromStr`], whose error says what is wrong, and lists the spellings for the shell completions.
 #[derive(Clone)]
 struct Spelled<T> {
     spellings: &'static [&'static str],
@@ -473,7 +471,7 @@ mod tests {
         let mut understood = [0; 2];
         for remedy in findings.flat_map(|finding| &finding.remedies) {
             let Some(words) = remedy.line.strip_prefix("uncork ") else { continue };
-            // What a shell puts in.
+            // What a shell inserts.
             let words = words
                 .split_once("$(")
                 .map_or(words.to_owned(), |(words, _)| words.to_owned() + "eth0");

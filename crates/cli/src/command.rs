@@ -1,4 +1,4 @@
-//! Finding the program as execvp(3) finds it.
+//! Command lookup as in execvp(3).
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -13,7 +13,7 @@ use crate::failure::Failure;
 /// Where execvp looks when PATH is not set (glibc's `confstr(_CS_PATH)`).
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// The file that execvp would execute for `name`. `path` is the value of PATH.
+/// Finds the file that execvp would execute for `name`. `path` is the value of PATH.
 pub(crate) fn find(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, Failure> {
     if name.as_bytes().contains(&b'/') {
         let file = PathBuf::from(name);
@@ -22,7 +22,7 @@ pub(crate) fn find(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, Failur
             Err(error) => Err(cannot_execute(&file, &error)),
         };
     }
-    // Found nowhere, not even in an empty element of PATH.
+    // It is found nowhere, not even in an empty element of PATH.
     if name.is_empty() {
         return Err(Failure::not_found(
             "the command is an empty word: name one (a variable in its place may not be set)",
@@ -34,9 +34,9 @@ pub(crate) fn find(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, Failur
         match executable(&file) {
             Ok(()) => return Ok(file),
             Err(error) if is_absent(&error) => {}
-            // A directory that may not be searched: whether the file is there cannot be known.
+            // A directory that may not be searched: whether it contains the file cannot be known.
             Err(_) if fs::metadata(&file).is_err() => {}
-            // The next directory may have one that can be executed.
+            // A later directory may contain one that can be executed.
             Err(error) => denied = denied.or(Some((file, error))),
         }
     }
@@ -46,7 +46,7 @@ pub(crate) fn find(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, Failur
     }
 }
 
-/// As execvp joins: an empty element is the current directory, without "./".
+/// Joins as execvp does: an empty element is the current directory, without "./".
 fn join(directory: &[u8], name: &OsStr) -> PathBuf {
     let mut file = directory.to_vec();
     if !file.is_empty() {
@@ -56,7 +56,7 @@ fn join(directory: &[u8], name: &OsStr) -> PathBuf {
     OsString::from_vec(file).into()
 }
 
-/// Whether execve would get as far as reading the file.
+/// Checks whether execve would get as far as reading the file.
 pub(crate) fn executable(file: &Path) -> io::Result<()> {
     let metadata = fs::metadata(file)?;
     if metadata.is_dir() {
@@ -65,7 +65,7 @@ pub(crate) fn executable(file: &Path) -> io::Result<()> {
     if !metadata.is_file() {
         return Err(ErrorKind::PermissionDenied.into());
     }
-    // The effective ids count for execve, and mounts with noexec are seen as well.
+    // The effective ids count for execve, and a mount with noexec is noticed as well.
     eaccess(file, AccessFlags::X_OK)?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! No document shows a command line that the parser would refuse.
+//! Tests that no document shows a command line that the parser would refuse.
 
 use clap::CommandFactory as _;
 
@@ -8,7 +8,7 @@ use examples::{Shown, commands};
 #[path = "../tests/common/examples.rs"]
 mod examples;
 
-/// The programs whose command lines are defined where this test can see them.
+/// The programs whose command-line definitions this test can see.
 fn programs() -> Vec<(&'static str, clap::Command)> {
     vec![
         ("uncork", Uncork::command()),
@@ -17,12 +17,12 @@ fn programs() -> Vec<(&'static str, clap::Command)> {
     ]
 }
 
-/// Our programs that are called in a command, each with its arguments: one may start another.
+/// Returns our programs that are called in a command, each with its arguments: one may start another.
 fn calls(words: &[String]) -> Vec<(clap::Command, Vec<String>)> {
     let mut calls = Vec::new();
     for (name, command) in programs() {
         for (at, word) in words.iter().enumerate() {
-            // In the first place, behind `--`, or behind a program that starts others.
+            // In the first place, after `--`, or after a program that starts others.
             let before = &words[..at];
             let starts = before.last().is_none_or(|last| last == "--")
                 || ["env", "sudo", "nice", "timeout"].contains(&before[0].as_str());
@@ -36,7 +36,7 @@ fn calls(words: &[String]) -> Vec<(clap::Command, Vec<String>)> {
     calls
 }
 
-/// What a reader would put in the place of a word in capitals.
+/// Returns what a reader would put in the place of a word in capitals.
 fn standing_for(word: &str) -> String {
     match word {
         "PID" => "4711".to_owned(),
@@ -46,9 +46,9 @@ fn standing_for(word: &str) -> String {
     }
 }
 
-/// Why the parser refuses a line, if it does.
+/// Returns why the parser refuses a line, if it does.
 fn refused(command: clap::Command, mut words: Vec<String>) -> Option<String> {
-    // `uncork run --` leaves it to the reader what is run.
+    // `uncork run --` leaves the command to the reader.
     if words.last().is_some_and(|last| last == "--") {
         words.push("COMMAND".to_owned());
     }
@@ -58,7 +58,7 @@ fn refused(command: clap::Command, mut words: Vec<String>) -> Option<String> {
     })
 }
 
-/// The first option in a line that its command does not have.
+/// Returns the first option in a line that its command does not have.
 fn unknown_option(command: &clap::Command, words: &[String]) -> Option<String> {
     let mut command = command;
     for word in words.iter().skip(1).take_while(|word| *word != "--") {
@@ -121,7 +121,7 @@ fn every_command_line_in_the_help_is_accepted() {
     fn visit(command: &clap::Command, shown: &mut Vec<Shown>) {
         let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
         for line in help.lines().filter(|line| line.starts_with("  ")) {
-            // What it does stands in a column beside it.
+            // The description follows in a second column.
             let line = line.trim().split("   ").next().unwrap_or_default().to_owned();
             let place = format!("{} --help", command.get_name());
             shown.push(Shown { place, line, whole: true });
@@ -135,7 +135,7 @@ fn every_command_line_in_the_help_is_accepted() {
     assert!(seen >= 15, "only {seen} were looked at");
 }
 
-/// Options of other people's programs that our pages speak of.
+/// Options of other programs that our pages mention.
 const OF_OTHERS: [&str; 6] = ["default-signal", "init-groups", "no-pie", "once", "port", "reuid"];
 
 #[test]
@@ -172,7 +172,7 @@ fn what_the_documents_tell_to_make_can_be_made() {
     let makefile = std::fs::read_to_string(examples::repository().join("Makefile")).unwrap();
     let mut seen = 0;
     for Shown { place, line, .. } in examples::all() {
-        // With -C it is somebody else's Makefile.
+        // With -C it is another project's Makefile.
         let own = |words: &&Vec<String>| words[0] == "make" && words.iter().all(|it| it != "-C");
         for words in commands(&line).iter().filter(own) {
             for target in

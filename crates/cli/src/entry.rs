@@ -1,10 +1,10 @@
-//! Where the process begins.
+//! The entry point of the process.
 //!
-//! `uncork run` turns into the program that it runs, and that program must find what it would
-//! have found without us. Rust's own start-up code sets SIGPIPE to ignored and opens
-//! /dev/null for a standard stream that the caller closed; both would be inherited, and the
-//! caller's choice could no longer be told. So the C entry point is taken instead, which
-//! changes neither. Nothing else is lost: with glibc `std::env::args` does not depend on it.
+//! `uncork run` turns into the program that it runs, and that program must find what it would have
+//! found without us. Rust's own start-up code sets SIGPIPE to ignored and opens /dev/null for a
+//! standard stream that the caller closed; both would be inherited, and the caller's choice could
+//! no longer be determined. So the C entry point is used instead, which changes neither. Nothing
+//! else is lost: with glibc `std::env::args` does not depend on it.
 #![allow(unsafe_code)]
 
 #[cfg(not(test))]
@@ -20,7 +20,7 @@ extern "C" fn main(_argc: c_int, _argv: *const *const c_char) -> c_int {
     std::process::exit(code)
 }
 
-/// Keeps the whole program reachable when it is built for its unit tests, whose own `main`
-/// takes the place of the one above.
+/// Keeps the whole program reachable when it is built for its unit tests, whose own `main` replaces
+/// the one above.
 #[cfg(test)]
 const _: fn() -> i32 = crate::uncork;

@@ -1,7 +1,7 @@
-//! The environment that the program is given.
+//! The environment of the program.
 //!
-//! Kept as a value of its own: this process's environment is not changed for it, and the
-//! library that is tried out in this process must not see the program's settings.
+//! It is a value of its own: this process's environment is not changed for it, and the library that
+//! is tried out in this process must not see the program's settings.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -16,16 +16,16 @@ use crate::failure::Failure;
 pub(crate) struct Environment(Vec<(OsString, OsString)>);
 
 const PRELOAD: &str = "LD_PRELOAD";
-/// The loader splits LD_PRELOAD at these (ld.so(8)).
+/// The characters at which the loader splits LD_PRELOAD (ld.so(8)).
 pub(crate) const PRELOAD_SEPARATORS: [u8; 2] = *b": ";
 
 impl Environment {
-    /// What this process was given.
+    /// Returns the environment of this process.
     pub(crate) fn inherited() -> Self {
         Self(std::env::vars_os().collect())
     }
 
-    /// The value of `name`.
+    /// Returns the value of `name`.
     pub(crate) fn get(&self, name: &str) -> Option<&OsStr> {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_os_str())
     }
@@ -39,12 +39,12 @@ impl Environment {
         }
     }
 
-    /// Takes `name` out.
+    /// Removes `name`.
     pub(crate) fn remove(&mut self, name: &str) {
         self.0.retain(|(key, _)| key != name);
     }
 
-    /// Puts `library` before what is preloaded already, once.
+    /// Puts `library` before what is already preloaded, once.
     pub(crate) fn preload(&mut self, library: &Path) {
         let mut value = library.as_os_str().as_bytes().to_vec();
         let others = self.get(PRELOAD).map(OsStr::as_bytes).unwrap_or_default();
@@ -57,18 +57,18 @@ impl Environment {
         self.set(PRELOAD, OsString::from_vec(value));
     }
 
-    /// Sentences about `UNCORK_*` variables that the library would ignore.
+    /// Returns sentences about `UNCORK_*` variables that the library would ignore.
     pub(crate) fn not_understood(&self, autocork: bool) -> Vec<String> {
         self.settings(autocork).ignored
     }
 
-    /// What the library will make of it.
+    /// Returns the settings that the library will derive from it.
     pub(crate) fn settings(&self, autocork: bool) -> Settings {
         let lookup = |name: &str| self.get(name).map(|value| value.to_string_lossy().into_owned());
         Settings::from_lookup(autocork, lookup)
     }
 
-    /// What there is to say of variables that set nothing where the stack is an instance's.
+    /// Returns remarks on variables that have no effect where the stack is an instance's.
     pub(crate) fn notes_of_instance(&self) -> Vec<String> {
         let whose = [
             (variable::MODERATION, "take the frames in"),
@@ -83,7 +83,7 @@ impl Environment {
         whose.into_iter().filter_map(note).collect()
     }
 
-    /// The number that a variable is, if it is there.
+    /// Returns the number in a variable, if that is set.
     pub(crate) fn number(&self, name: &str) -> Result<Option<u32>, Failure> {
         let Some(value) = self.get(name) else { return Ok(None) };
         let value = value.to_string_lossy();
@@ -92,7 +92,7 @@ impl Environment {
         Ok(Some(number))
     }
 
-    /// In the form that exec takes.
+    /// Returns the form that exec takes.
     pub(crate) fn to_strings(&self) -> Result<Vec<CString>, Failure> {
         self.0
             .iter()
@@ -106,7 +106,7 @@ impl Environment {
     }
 }
 
-/// The variables that the library reads, by whichever name it is loaded.
+/// The variables that the library reads, under whichever name it is loaded.
 pub(crate) const LIBRARY_VARIABLES: [&str; 15] = [
     variable::HOLD,
     variable::SCOPE,
@@ -125,7 +125,7 @@ pub(crate) const LIBRARY_VARIABLES: [&str; 15] = [
     uncork_guardian::STAY_VARIABLE,
 ];
 
-/// A string for exec. What came through exec holds no NUL; a UNCORK_LIBRARY may not either.
+/// Returns a string for exec. What came through exec holds no NUL; a UNCORK_LIBRARY may not either.
 pub(crate) fn c_string(bytes: Vec<u8>) -> Result<CString, Failure> {
     CString::new(bytes).map_err(|error| {
         Failure::own(format!("a string with a NUL byte cannot be passed on: {error}"))

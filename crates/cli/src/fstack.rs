@@ -1,8 +1,8 @@
-//! What programs were told about F-Stack's adapter, for those that move from it (docs/F-STACK.md).
+//! Variables of F-Stack's adapter, for programs that are moved from it (docs/F-STACK.md).
 //!
-//! Its variables say where instances run that serve programs from processes of their own, and which of them serves
-//! which. `uncork stack start` and `uncork run --stack=instance` take them so, where their own options say nothing. With a
-//! stack on the program's own threads what is left of them is on which processor that is.
+//! They say where instances run that serve programs from processes of their own, and which of them serves which. `uncork
+//! stack start` and `uncork run --stack=instance` use them where their own options say nothing. With a stack on the
+//! program's own threads only the program's processor is left to be set by them.
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
@@ -11,23 +11,23 @@ use crate::environment::Environment;
 use crate::failure::Failure;
 use crate::stack::instance_count;
 
-/// How many instances there are.
+/// The number of instances.
 const INSTANCES: &str = "FF_NB_FSTACK_INSTANCE";
 /// The processor of the first process, as a mask in hexadecimal: 4 is the third.
 const FIRST: &str = "FF_INITIAL_LCORE_ID";
-/// Which process this is: so many processors further.
+/// The number of this process: its processor is that many further.
 const PROCESS: &str = "FF_PROC_ID";
 
-/// Whether sockets are bound to the thread that makes them. (F-Stack's adapter is told when it is built.)
+/// Whether sockets are bound to the thread that creates them. (F-Stack's adapter has this set when it is built.)
 const THREADS: &str = "FF_THREAD_SOCKET";
 
-/// Where the program is to run: a bit for each processor.
+/// The processors on which the program is to run: a bit for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Placement {
     mask: u64,
 }
 
-/// What there is to say of variables that set nothing with a stack on the program's own threads.
+/// Returns a remark on variables that have no effect with a stack on the program's own threads.
 pub(crate) fn note(environment: &Environment) -> Option<String> {
     let number = environment.get(INSTANCES)?.to_string_lossy();
     Some(format!(
@@ -35,8 +35,8 @@ pub(crate) fn note(environment: &Environment) -> Option<String> {
     ))
 }
 
-/// What there is to say of variables that set nothing where the stack is an instance's, and each thread is on
-/// the instance with the fewest, if that is so.
+/// Returns remarks on variables that have no effect where the stack is an instance's, and each thread uses the instance
+/// with the fewest threads, if that is so.
 pub(crate) fn notes_of_instance(environment: &Environment, threads_choose: bool) -> Vec<String> {
     let first = environment.get(FIRST).map(|first| {
         format!(
@@ -55,31 +55,31 @@ pub(crate) fn notes_of_instance(environment: &Environment, threads_choose: bool)
     first.into_iter().chain(process).collect()
 }
 
-/// Whether each thread is to have a stack of its own.
+/// Returns whether each thread is to have a stack of its own.
 pub(crate) fn binds_to_threads(environment: &Environment) -> bool {
     environment.get(THREADS).is_some_and(|value| value == "1")
 }
 
-/// For `uncork stack start`: how many instances there are to be.
+/// Returns how many instances `uncork stack start` is to start.
 pub(crate) fn instances(environment: &Environment) -> Result<Option<u32>, Failure> {
     let Some(count) = environment.get(INSTANCES) else { return Ok(None) };
     let count = instance_count(&count.to_string_lossy());
     count.map(Some).map_err(|why| Failure::unusable(format!("{INSTANCES}: {why}")))
 }
 
-/// For `uncork stack start`: the processor of the first instance.
+/// Returns the processor of the first instance of `uncork stack start`.
 pub(crate) fn first_cpu(environment: &Environment) -> Result<Option<usize>, Failure> {
     let first = environment.get(FIRST).map(|value| value.to_string_lossy());
     let mask = first.map(|first| mask(&first)).transpose().map_err(Failure::unusable)?;
     Ok(mask.map(|mask| mask.trailing_zeros() as usize))
 }
 
-/// For `uncork run --stack=instance`: the number of the instance.
+/// Returns the number of the instance for `uncork run --stack=instance`.
 pub(crate) fn wanted(environment: &Environment) -> Result<Option<u32>, Failure> {
     environment.number(PROCESS)
 }
 
-/// Processors, a bit for each.
+/// Parses a mask of processors, a bit for each.
 fn mask(text: &str) -> Result<u64, String> {
     let digits = text.strip_prefix("0x").or(text.strip_prefix("0X")).unwrap_or(text);
     let mask = u64::from_str_radix(digits, 16).ok().filter(|mask| *mask != 0);
@@ -91,13 +91,13 @@ fn mask(text: &str) -> Result<u64, String> {
 }
 
 impl Placement {
-    /// None if nothing is said of it.
+    /// Returns the placement; `None` if the variables set none.
     pub(crate) fn of(environment: &Environment) -> Result<Option<Self>, Failure> {
         let value = |name: &str| environment.get(name).map(|value| value.to_string_lossy());
         Self::read(value(FIRST).as_deref(), value(PROCESS).as_deref())
     }
 
-    /// FF_PROC_ID alone counts from a processor that is not known.
+    /// Parses both variables: FF_PROC_ID alone counts from a processor that is not known.
     fn read(first: Option<&str>, process: Option<&str>) -> Result<Option<Self>, Failure> {
         let Some(first) = first else { return Ok(None) };
         let mask = mask(first).map_err(Failure::own)?;
@@ -110,11 +110,11 @@ impl Placement {
         Ok(Some(Self { mask: mask << further }))
     }
 
-    /// Puts this process, which becomes the program, there.
+    /// Moves this process, which becomes the program, to these processors.
     pub(crate) fn settle(self) -> Result<(), Failure> {
         let mut set = CpuSet::new();
         for processor in (0..64).filter(|processor| self.mask & 1 << processor != 0) {
-            // A machine has fewer than a set has room for.
+            // A machine has fewer processors than a set has room for.
             let _ = set.set(processor);
         }
         sched_setaffinity(Pid::from_raw(0), &set).map_err(|error| {

@@ -1,5 +1,5 @@
-//! Man pages and shell completions, from the one definition of the command line and the
-//! sections in `man/` that a definition cannot hold.
+//! Man pages and shell completions, from the single definition of the command line and the sections
+//! in `man/` that a definition cannot hold.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -69,8 +69,8 @@ fn man(directory: &Path) -> io::Result<()> {
     page(directory, "tcp_nodelay_server", uncork_nodelay::server::command(), SERVER)
 }
 
-/// The command of a page: its own name and those above it, joined by hyphens, which names may have
-/// as well.
+/// Returns the command of a page: its own name and those above it are joined by hyphens, which
+/// names may contain as well.
 fn named<'a>(command: &'a Command, page: &str) -> Option<&'a Command> {
     match page.strip_prefix(command.get_name())? {
         "" => Some(command),
@@ -81,7 +81,7 @@ fn named<'a>(command: &'a Command, page: &str) -> Option<&'a Command> {
     }
 }
 
-/// The definition without what is hidden: the generators take no notice of that.
+/// Returns the definition without what is hidden, which the generators do not leave out.
 fn visible() -> Command {
     let all = Uncork::command();
     let shown = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
@@ -97,7 +97,7 @@ fn visible() -> Command {
 }
 
 fn page(directory: &Path, name: &str, command: Command, sections: &str) -> io::Result<()> {
-    // The help ends with what the sections say at more length; other commands have only that.
+    // The help ends with what the sections describe in more detail; other commands have only the help.
     let notes = command.get_after_help().filter(|_| !name.starts_with("uncork"));
     let notes = notes.map(|notes| notes.to_string()).unwrap_or_default();
     let has_subcommands = command.has_subcommands();
@@ -118,9 +118,8 @@ fn page(directory: &Path, name: &str, command: Command, sections: &str) -> io::R
     fs::write(directory.join(format!("{name}.1")), whole(name, &text))
 }
 
-/// One page of its parts. Each part that was rendered begins with the same definitions; they
-/// are needed once. The title stands before all else, and without a date: a page is made anew
-/// with each build.
+/// Assembles a page from its parts. Each rendered part begins with the same definitions, which are
+/// needed once. The title comes first, and without a date: a page is generated with each build.
 fn whole(name: &str, parts: &[u8]) -> String {
     let is_definition = |line: &&str| line.starts_with(".ie ") || line.starts_with(".el ");
     let parts = String::from_utf8_lossy(parts);
@@ -134,14 +133,14 @@ fn whole(name: &str, parts: &[u8]) -> String {
     definitions.chain([title.as_str()]).chain(lines).map(|line| format!("{line}\n")).collect()
 }
 
-/// The usage lines of the help, one under the other.
+/// Returns the usage lines of the help, one below the other.
 fn synopsis(usage: &str) -> String {
     let usage = usage.strip_prefix("Usage:").unwrap_or(usage);
     let lines: Vec<_> = usage.lines().map(|line| paragraphs(line.trim())).collect();
     lines.join("\n.br\n")
 }
 
-/// Plain text as roff: an empty line begins a paragraph.
+/// Converts plain text to roff: an empty line begins a paragraph.
 fn paragraphs(text: &str) -> String {
     let line = |line: &str| match line {
         "" => ".PP".to_owned(),

@@ -1,7 +1,7 @@
 //! The guardian of `uncork run --stack`: a process that outlives this one, which becomes the program.
 //!
-//! It is started by one that ends at once, so that the program neither has a child that it does not know of nor hears
-//! of one's end. What it says comes by a pipe: the place where it is to be found, or what is missing.
+//! It is started by an intermediate process that ends at once, so that the program neither has an unknown child nor
+//! is notified of one's end. Its message comes through a pipe: the place where it can be reached, or what is missing.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -20,20 +20,20 @@ use crate::arguments::{Guarded, Guardian, GuardianPart};
 use crate::failure::Failure;
 use crate::stack::limits::raise_descriptors;
 
-/// What a place begins with (`uncork_guardian::Place`), and no sentence does.
+/// The prefix of a place (`uncork_guardian::Place`), with which no sentence begins.
 const PLACE: char = '@';
 
-/// Starts a guardian for a process, and gives the place where it is to be found.
+/// Starts a guardian for a process, and returns the place where it can be reached.
 pub(crate) fn begin(guarded: &Guarded) -> Result<String, Failure> {
     let mut command = own_program("begin", guarded);
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(not_started)?;
     let mut said = String::new();
-    // Its end comes when the guardian lets go of its standard output.
+    // The end of file comes when the guardian closes its standard output.
     if let Some(mut output) = child.stdout.take() {
         output.read_to_string(&mut said).map_err(not_started)?;
     }
-    // Where children are ignored (SIGCHLD), nobody is there to be waited for.
+    // Where children are ignored (SIGCHLD), there is no child to wait for.
     let _ = child.wait();
     match said.trim_end() {
         "" => Err(Failure::own("the guardian of the stack has ended before it began")),
@@ -42,9 +42,9 @@ pub(crate) fn begin(guarded: &Guarded) -> Result<String, Failure> {
     }
 }
 
-/// The devices that one was begun with.
+/// Returns the devices with which a guardian was started.
 pub(crate) fn devices(named: &[String]) -> Vec<String> {
-    // It has said by then if there were none.
+    // If there were none, the guardian has said so by then.
     let found = devices::find(named).unwrap_or_default();
     found.into_iter().map(|device| device.name).collect()
 }
@@ -58,7 +58,7 @@ pub(crate) fn guardian(arguments: &Guardian) -> Result<i32, Failure> {
     match &arguments.part {
         GuardianPart::Begin(guarded) => {
             let mut command = own_program("serve", guarded);
-            // The child's end is nobody's concern: this process ends first.
+            // The child's end does not matter: this process ends first.
             command.stdin(Stdio::null()).spawn().map(|_| 0).map_err(not_started)
         }
         GuardianPart::Serve(guarded) => Ok(serve(guarded)),
@@ -67,36 +67,36 @@ pub(crate) fn guardian(arguments: &Guardian) -> Result<i32, Failure> {
     }
 }
 
-/// What an instance is told. It has secrets, so it comes by no argument and no environment.
+/// The orders for an instance. They contain secrets, so they are passed neither as arguments nor in the environment.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Orders {
     pub(crate) place: String,
     pub(crate) token: String,
     pub(crate) spin: Duration,
-    /// How long frames may wait for others.
+    /// How long frames may wait for later frames.
     pub(crate) moderation: Duration,
-    /// Most bytes of one connection in the device queue, if not the stack's own.
+    /// Most bytes of one connection in the device queue, if not the stack's default.
     pub(crate) small_queue_bytes: Option<u32>,
-    /// Its own processor, if it has one.
+    /// The processor reserved for it, if there is one.
     pub(crate) cpu: Option<usize>,
 }
 
-/// Starts an instance of this number.
+/// Starts the instance with this number.
 pub(crate) fn begin_instance(number: u32, orders: &Orders) -> io::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("uncork").args(["guardian", "instance", &number.to_string()]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
     if let Some(mut input) = child.stdin.take() {
-        // Fewer octets than a pipe has room for. Should it be gone already, its end tells.
+        // Fewer octets than a pipe holds. Should the instance be gone already, its exit tells.
         let _ = input.write_all(&serde_json::to_vec(orders)?);
     }
     Ok(child)
 }
 
-/// So long an instance that ends waits for who reads what it has said.
+/// How long an instance that ends waits for its messages to be read.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
-/// The life of an instance.
+/// Runs an instance.
 fn instance(number: u32) -> Result<i32, Failure> {
     let failed = |error: &dyn Display| Failure::left(format!("instance {number}: {error}"));
     let Orders { place, token, spin, moderation, small_queue_bytes, cpu } =
@@ -105,7 +105,7 @@ fn instance(number: u32) -> Result<i32, Failure> {
         settle(cpu)
             .map_err(|error| failed(&format!("it cannot run on processor {cpu}: {error}")))?;
     }
-    // A peer that is gone is an error, whoever has started this process.
+    // A closed connection is an error, whichever process has started this one.
     crate::output::survive_broken_pipes();
     seclude_instance().map_err(|error| failed(&error))?;
     let settings = uncork_instance::Settings {
@@ -121,14 +121,14 @@ fn instance(number: u32) -> Result<i32, Failure> {
     ended
 }
 
-/// Runs this process on one processor.
+/// Pins this process to one processor.
 fn settle(cpu: usize) -> nix::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu)?;
     sched_setaffinity(Pid::from_raw(0), &set)
 }
 
-/// The life of the guardian's heir.
+/// Runs the guardian's heir.
 fn inherit() -> io::Result<()> {
     seclude()?;
     heir::inherit(rustix::stdio::stdin().try_clone_to_owned()?)
@@ -144,7 +144,7 @@ fn own_program(part: &str, guarded: &Guarded) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("uncork").args(["guardian", part, &guarded.program.to_string()]);
     for device in &guarded.dev {
-        // As one word, whatever it begins with.
+        // As a single argument, whatever the name begins with.
         command.arg(format!("--dev={device}"));
     }
     for port in &guarded.port {
@@ -162,11 +162,11 @@ fn serve(guarded: &Guarded) -> i32 {
         Ok(guard) => (guard.place().to_variable(), Some(guard)),
         Err(sentence) => (sentence, None),
     };
-    // Whoever wanted to know may be gone; then there is nobody to serve, which shows.
+    // The reader may be gone; then there is no program to serve, which is noticed.
     let _ = writeln!(io::stdout(), "{said}");
     let Some(guard) = guard else { return Failure::OWN };
     if let Err(error) = let_go_of_streams() {
-        // Who waits would wait for ever.
+        // A process that waits for the end of file would wait for ever.
         crate::output::complain(format!("the guardian cannot let go of its output: {error}"));
         return Failure::OWN;
     }
@@ -185,7 +185,7 @@ fn begin_to_serve(guarded: &Guarded) -> Result<Guard, String> {
 
 fn let_go_of_streams() -> io::Result<()> {
     let nothing = File::options().read(true).write(true).open("/dev/null")?;
-    // Who has started it waits for the end of its output: then it has nothing of theirs.
+    // The starter waits for end of file on its output: after this the guardian holds none of its descriptors.
     rustix::stdio::dup2_stderr(&nothing)?;
     rustix::stdio::dup2_stdout(&nothing)?;
     Ok(())

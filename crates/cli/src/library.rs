@@ -1,4 +1,4 @@
-//! Which library is preloaded, and whether the loader will open it.
+//! The choice of the library that is preloaded, and whether the loader will open it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -15,11 +15,11 @@ use crate::{loader, output};
 
 /// The library's file name.
 pub(crate) const NAME: &str = "libuncork.so";
-/// Its second name, under which it behaves as the library of 2007.
+/// Its second name, under which it behaves like the library of 2007.
 pub(crate) const SECOND_NAME: &str = "libautocork.so";
 /// Names the library to be used.
 const VARIABLE: &str = "UNCORK_LIBRARY";
-/// Where it may be, from the directory of the uncork program.
+/// Where it may be, relative to the directory of the uncork program.
 const PLACES: [&str; 3] = ["", "../lib/uncork", "../lib"];
 
 /// `uncork library`.
@@ -29,7 +29,7 @@ pub(crate) fn print() -> Result<i32, Failure> {
     Ok(0)
 }
 
-/// The absolute path of a library that the loader has been seen to open.
+/// Returns the absolute path of a library that the loader has been seen to open.
 pub(crate) fn find() -> Result<PathBuf, Failure> {
     let library = match std::env::var_os(VARIABLE).filter(|value| !value.is_empty()) {
         Some(named) => named_by_variable(&named)?,
@@ -39,15 +39,15 @@ pub(crate) fn find() -> Result<PathBuf, Failure> {
     Ok(library)
 }
 
-/// Whether the library acts under its second name.
+/// Returns whether the library acts under its second name.
 pub(crate) fn is_autocork(library: &Path) -> bool {
     library.file_name() == Some(OsStr::new(SECOND_NAME))
 }
 
-/// A relative name would be looked for from wherever the program happens to be. Symbolic links
-/// are kept: the name under which the library is loaded means something to it.
+/// Resolves the named library: a relative name would be searched from wherever the program happens to
+/// be. Symbolic links are kept, as the library's behaviour depends on the name under which it is loaded.
 fn named_by_variable(named: &OsString) -> Result<PathBuf, Failure> {
-    // The loader itself takes no library from the caller then (ld.so(8), secure-execution mode).
+    // The loader itself then takes no library from the caller (ld.so(8), secure-execution mode).
     if is_privileged_by_its_file() {
         return Err(Failure::own(format!(
             "{VARIABLE} is not for an uncork that has privileges of its own (setcap, setuid), with which \
@@ -59,7 +59,7 @@ fn named_by_variable(named: &OsString) -> Result<PathBuf, Failure> {
     })
 }
 
-/// Whether this process may more than whoever started it (AT_SECURE, getauxval(3)).
+/// Returns whether this process has more privileges than its starter (AT_SECURE, getauxval(3)).
 fn is_privileged_by_its_file() -> bool {
     const AT_SECURE: usize = 23;
     match fs::read("/proc/self/auxv") {
@@ -68,7 +68,7 @@ fn is_privileged_by_its_file() -> bool {
             let words: Vec<_> = words.iter().map(|word| usize::from_ne_bytes(*word)).collect();
             words.chunks_exact(2).any(|pair| pair[0] == AT_SECURE && pair[1] != 0)
         }
-        // Of such a process, it belongs to root.
+        // The file of such a process belongs to root.
         Err(error) => error.kind() == ErrorKind::PermissionDenied,
     }
 }
@@ -101,7 +101,7 @@ fn beside(directory: &Path) -> Result<PathBuf, Failure> {
     )))
 }
 
-/// Catches what the loader would ignore in silence or with a line that nobody reads.
+/// Refuses what the loader would ignore silently or with a line that is easily missed.
 fn check(library: &Path) -> Result<(), Failure> {
     let shown = library.display();
     refuse_characters(library)?;
@@ -120,7 +120,7 @@ fn check(library: &Path) -> Result<(), Failure> {
     if ours.is_ok_and(|ours| ours != its) {
         return Err(unfit(format!("it is built for {}", its.name())));
     }
-    // The loader would map the missing part all the same, and die of reading it.
+    // The loader would map the missing part all the same, and crash when reading it.
     if !is_whole(file) {
         return Err(unfit("a part of the file is missing; install it again".to_owned()));
     }
@@ -129,8 +129,8 @@ fn check(library: &Path) -> Result<(), Failure> {
     })
 }
 
-/// The loader splits LD_PRELOAD at some characters and expands `$ORIGIN` and the like: such a
-/// path would never be opened as it stands.
+/// Refuses characters at which the loader splits LD_PRELOAD, and `$ORIGIN` and the like, which it
+/// expands: such a path would never be opened as written.
 fn refuse_characters(library: &Path) -> Result<(), Failure> {
     let special = |byte: &u8| PRELOAD_SEPARATORS.contains(byte) || *byte == b'$';
     let Some(&byte) = library.as_os_str().as_bytes().iter().find(|byte| special(byte)) else {

@@ -1,7 +1,7 @@
-//! Asking the loader itself whether it can load the library.
+//! A test with the loader itself of whether it can load the library.
 //!
-//! ld.so says nothing but a line on standard error about a library that it cannot preload,
-//! and runs the program all the same. The same loader, asked by dlopen(3), gives its reason.
+//! About a library that it cannot preload ld.so only prints a line on standard error, and runs the
+//! program all the same. Asked by dlopen(3), the same loader gives its reason.
 #![allow(unsafe_code)]
 
 use core::error::Error as _;
@@ -13,12 +13,12 @@ use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 
 use crate::environment::LIBRARY_VARIABLES;
 
-/// Loads `library` into this process. It stays loaded, as its code may have been registered to
-/// run at exit. The error is the loader's own message, or that it is not our library.
+/// Loads `library` into this process. It stays loaded, as its code may have been registered to run
+/// at exit. The error is the loader's own message, or that it is not our library.
 pub(crate) fn load(library: &Path) -> Result<(), String> {
     for name in LIBRARY_VARIABLES {
-        // Without these the library's constructor does nothing that could be seen.
-        // SAFETY: uncork has a single thread, so that nobody reads the environment meanwhile.
+        // Without these the library's constructor has no visible effect.
+        // SAFETY: uncork has a single thread, so that no other reads the environment meanwhile.
         unsafe { std::env::remove_var(name) };
     }
     // SAFETY: this runs the constructor of a library that the user named or that was installed

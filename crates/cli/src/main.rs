@@ -1,6 +1,6 @@
-//! `uncork`: run a program under `libuncork.so`, look into one that runs.
+//! `uncork`: runs a program under `libuncork.so`, or inspects a running one.
 //!
-//! This crate holds arguments, tables and the start of programs; what is held and when is
+//! This crate contains arguments, tables and the start of programs; what is held and when is
 //! decided elsewhere.
 #![deny(unsafe_code)]
 // See `entry`: the program that is run inherits what a runtime would have changed.
@@ -67,7 +67,7 @@ fn uncork() -> i32 {
     }
 }
 
-/// What `uncork doctor trace.pcap` and its like should have been.
+/// Returns what `uncork doctor trace.pcap` and the like should have been.
 fn bare_word(error: &clap::Error) -> Option<String> {
     let mut words = std::env::args_os().skip(1);
     let word = match error.get(ContextKind::InvalidArg) {
@@ -79,15 +79,15 @@ fn bare_word(error: &clap::Error) -> Option<String> {
     (is_doctor && is_bare).then(|| doctor::meant(word, words.any(|word| word == "--pcap")))
 }
 
-/// Help and version are no errors. A wrong `uncork run` line is a failure of uncork itself,
-/// which must not be taken for the exit status of the program: 125, where others say 2.
+/// Prints a usage error. Help and version are no errors. A wrong `uncork run` line is a failure of
+/// uncork itself, which must not be taken for the program's exit status: 125, where others return 2.
 fn usage(error: &clap::Error) -> i32 {
     output::survive_broken_pipes();
     if let Some(sentence) = bare_word(error) {
         output::complain(sentence);
         return Failure::USAGE;
     }
-    // A closed pipe is no error, and there is nowhere else to complain to.
+    // A closed pipe is no error, and there is no other place to report it.
     let _ = error.print();
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => 0,

@@ -1,4 +1,4 @@
-//! Writing to the standard streams without dying of a closed one.
+//! Output to the standard streams that survives a closed one.
 
 use core::fmt::Display;
 use std::borrow::Cow;
@@ -14,25 +14,25 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
 use crate::failure::Failure;
 
-/// One sentence on standard error. If that is gone there is nobody to tell.
+/// Writes one sentence to standard error. If that is closed there is no reader.
 pub(crate) fn complain(sentence: impl Display) {
     let _ = writeln!(io::stderr(), "uncork: {sentence}");
 }
 
-/// Sentences that wait to be written, of a process that may wait for nobody. Whoever reads its standard error may have
-/// stopped, and may be one whom it serves. What there is no room for is left out.
+/// A queue of sentences to be written, for a process that must not block. The reader of its standard error may have
+/// stopped, and may be a process that it serves. What does not fit is dropped.
 struct Apart {
     queue: SyncSender<String>,
-    /// Sentences that are not written yet.
+    /// Number of sentences that are not written yet.
     waiting: AtomicU64,
     left_out: AtomicU64,
 }
 
 static APART: OnceLock<Option<Apart>> = OnceLock::new();
-/// Sentences that may wait.
+/// Most sentences that may wait.
 const MOST_WAITING: usize = 64;
 
-/// As [`complain`], by a thread that writes.
+/// Writes a sentence like [`complain`], in a thread of its own.
 pub(crate) fn complain_apart(sentence: &str) {
     let Some(apart) = APART.get_or_init(Apart::begin) else { return };
     apart.waiting.fetch_add(1, SeqCst);
@@ -42,7 +42,7 @@ pub(crate) fn complain_apart(sentence: &str) {
     }
 }
 
-/// Gives what waits so long to be written.
+/// Waits that long for the queued sentences to be written.
 pub(crate) fn finish_apart(patience: Duration) {
     let Some(Some(apart)) = APART.get() else { return };
     let until = Instant::now() + patience;
@@ -54,7 +54,7 @@ pub(crate) fn finish_apart(patience: Duration) {
 impl Apart {
     fn begin() -> Option<Self> {
         let (queue, written) = sync_channel(MOST_WAITING);
-        // Signals are for who can do something about them.
+        // Signals are for threads that can handle them.
         let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK).ok()?;
         let thread = thread::Builder::new().spawn(move || write_all(&written));
         let _ = before.thread_set_mask();
@@ -66,7 +66,7 @@ impl Apart {
 fn write_all(sentences: &Receiver<String>) {
     for sentence in sentences {
         complain(sentence);
-        // Whoever has sent it has put it there.
+        // The static was set before anything was sent.
         let Some(Some(apart)) = APART.get() else { continue };
         match apart.left_out.swap(0, SeqCst) {
             0 => {}
@@ -90,13 +90,13 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Keeps SIGPIPE from ending this process, so that a write fails instead. It is blocked
-/// rather than ignored: no process is started after this, or with a mask of its own.
+/// Keeps SIGPIPE from ending this process, so that a write fails instead. It is blocked rather than ignored: no
+/// process is started after this, or only with a mask of its own.
 pub(crate) fn survive_broken_pipes() {
     let _ = SigSet::from(Signal::SIGPIPE).thread_block();
 }
 
-/// `text` from another process, fit to be shown on a terminal.
+/// Returns `text` from another process, made safe to show on a terminal.
 pub(crate) fn shown(text: &str) -> Cow<'_, str> {
     if text.chars().any(char::is_control) {
         Cow::Owned(text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect())

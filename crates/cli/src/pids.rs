@@ -1,8 +1,8 @@
-//! The numbers of a process.
+//! Process numbers in PID namespaces.
 
 use std::fs;
 
-/// In each of its process namespaces, ours first; the one that it knows itself by is the last.
+/// Returns its number in each of its PID namespaces, ours first and its own last.
 pub(crate) fn in_namespaces(pid: u32) -> Vec<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();

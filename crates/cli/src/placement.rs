@@ -1,5 +1,5 @@
-//! Where a program with a stack on its own threads may run, or instances and their programs, and whether that costs them
-//! speed.
+//! Processors on which a program with a stack on its own threads may run, or instances and their programs, and whether
+//! that costs speed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,13 +11,13 @@ use nix::unistd::Pid;
 /// Numbers of processors.
 type Processors = BTreeSet<usize>;
 
-/// What costs speed of where this process, which becomes the program, may run: a sentence each.
+/// Returns what slows down this process, which becomes the program, on the processors where it may run: a sentence each.
 pub(crate) fn warnings(devices: &[String]) -> Vec<String> {
     Machine::at(Path::new("/sys")).warnings(Who::Program, &own(), devices)
 }
 
-/// What costs speed of where so many instances run: on these processors, by their numbers, or wherever this process may,
-/// which starts them.
+/// Returns what slows down that many instances: on these processors, by their numbers, or wherever this process, which
+/// starts them, may run.
 pub(crate) fn of_instances(
     count: u32,
     cpus: &BTreeMap<u32, usize>,
@@ -26,20 +26,20 @@ pub(crate) fn of_instances(
     Machine::at(Path::new("/sys")).instances(count, &own(), cpus, devices)
 }
 
-/// What costs speed of where this process, which becomes a program of one of these instances, may run; each has its
-/// processor. `wanted` is its number, if that is known.
+/// Returns what slows down this process, which becomes a program of one of these instances, where it may run; each
+/// instance has its processor. `wanted` is the instance's number, if known.
 pub(crate) fn beside_instances(cpus: &BTreeMap<u32, usize>, wanted: Option<u32>) -> Vec<String> {
     Machine::at(Path::new("/sys")).beside(&own(), cpus, wanted)
 }
 
-/// Who runs there.
+/// What runs on the processors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Who {
     /// A program with a stack of its own.
     Program,
     /// All instances.
     Instances,
-    /// One, with a processor of its own.
+    /// One instance, with a processor of its own.
     Instance(u32),
 }
 
@@ -52,7 +52,7 @@ impl Who {
         }
     }
 
-    /// What puts it elsewhere.
+    /// Returns how to move it elsewhere.
     fn remedy(self) -> &'static str {
         match self {
             Self::Program => "put it there with taskset(1)",
@@ -62,13 +62,13 @@ impl Who {
     }
 }
 
-/// The processors that this process may run on.
+/// Returns the processors on which this process may run.
 fn own() -> Processors {
     let set = sched_getaffinity(Pid::from_raw(0)).unwrap_or_default();
     (0..CpuSet::count()).filter(|at| set.is_set(*at).unwrap_or(false)).collect()
 }
 
-/// What the kernel tells of the machine (sysfs).
+/// The machine as the kernel describes it (sysfs).
 struct Machine {
     root: PathBuf,
 }
@@ -110,9 +110,9 @@ impl Machine {
         each.chain(self.share_cores(cpus)).collect()
     }
 
-    /// A device whose memory is beyond the processors' own.
+    /// Says that a device's memory is on another node than the processors.
     fn is_far(&self, who: Who, own: &Processors, device: &str) -> Option<String> {
-        // -1: of none, as virtual devices and machines with one.
+        // -1: no node, as for virtual devices and on machines with a single one.
         let node: u32 = self.read(&format!("class/net/{device}/device/numa_node"))?.parse().ok()?;
         let near = self.list(&format!("devices/system/node/node{node}/cpulist"))?;
         (!near.is_empty() && near.is_disjoint(own)).then(|| {
@@ -127,8 +127,7 @@ impl Machine {
         })
     }
 
-    /// Somebody has chosen where the program runs, and the instance that it talks to is on the same core, or on another
-    /// node.
+    /// Says that the processors of the program were restricted, and that its instance is on the same core, or on another node.
     fn beside(
         &self,
         own: &Processors,
@@ -142,7 +141,7 @@ impl Machine {
         .collect()
     }
 
-    /// The program needs the core that the instance is on.
+    /// Says that the program needs the core that the instance runs on.
     fn is_beside(&self, own: &Processors, number: u32, cpu: usize) -> Option<String> {
         let shown = show(own);
         let what = if own.len() == 1 && own.contains(&cpu) {
@@ -161,7 +160,7 @@ impl Machine {
                  {number}'s"
             )
         };
-        // Where there is but one core nobody has chosen it.
+        // Where there is only one core, it was not chosen.
         (own.len() == 1 || self.all().as_ref() != Some(own)).then(|| {
             format!(
                 "the program may run on {what}: they wait for each other; put it elsewhere with taskset(1)"
@@ -169,7 +168,7 @@ impl Machine {
         })
     }
 
-    /// The instance is on another node than all that the program may run on.
+    /// Says that the instance is on another node than all processors of the program.
     fn is_beyond(&self, own: &Processors, number: u32, cpu: usize) -> Option<String> {
         let (node, near) = self.nodes().into_iter().find(|(_, near)| near.contains(&cpu))?;
         (!own.is_empty() && near.is_disjoint(own)).then(|| {
@@ -183,7 +182,7 @@ impl Machine {
         })
     }
 
-    /// Somebody has chosen processors, and they are one core.
+    /// Says that the processors were restricted to a single core.
     fn shares_a_core(&self, who: Who, own: &Processors) -> Option<String> {
         let first = own.first()?;
         (own.len() > 1 && own.is_subset(&self.core(*first)) && self.all()? != *own).then(|| {
@@ -196,7 +195,7 @@ impl Machine {
         })
     }
 
-    /// Instances that have a core between them, though there are others.
+    /// Says that instances share a core although there are others.
     fn share_cores(&self, cpus: &BTreeMap<u32, usize>) -> Vec<String> {
         let mut by_core: BTreeMap<Processors, Vec<(u32, usize)>> = BTreeMap::new();
         for (number, cpu) in cpus {
@@ -218,7 +217,7 @@ impl Machine {
         said.collect()
     }
 
-    /// The threads of the core that a processor is one of; none if that is not known.
+    /// Returns the threads of a processor's core; empty if they are not known.
     fn core(&self, cpu: usize) -> Processors {
         let path = format!("devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
         self.list(&path).unwrap_or_default()
@@ -228,7 +227,7 @@ impl Machine {
         self.list("devices/system/cpu/online")
     }
 
-    /// The processors of each NUMA node, by its number.
+    /// Returns the processors of each NUMA node, by its number.
     fn nodes(&self) -> BTreeMap<u32, Processors> {
         let entries = fs::read_dir(self.root.join("devices/system/node")).into_iter().flatten();
         let numbers = entries.flatten().filter_map(|entry| {
@@ -240,7 +239,7 @@ impl Machine {
     }
 }
 
-/// As the kernel lists processors: `0-3,8`.
+/// Parses processors as the kernel lists them: `0-3,8`.
 fn parse(list: &str) -> Option<Processors> {
     let mut all = Processors::new();
     for range in list.split(',').filter(|range| !range.is_empty()) {
@@ -269,7 +268,7 @@ fn show(all: &Processors) -> String {
 mod tests {
     use super::*;
 
-    /// Two nodes of four threads each, two a core (0 and 4, 1 and 5 …), and a device on the second.
+    /// Returns a machine of two nodes of four threads each, two a core (0 and 4, 1 and 5 …), and a device on the second.
     fn machine() -> (tempfile::TempDir, Machine) {
         let root = tempfile::tempdir().unwrap();
         let put = |path: &str, text: &str| {
@@ -305,7 +304,7 @@ mod tests {
         assert_eq!(shared.len(), 1, "{shared:?}");
         assert!(shared[0].contains("(2,6) are threads of one core"), "{shared:?}");
         assert_eq!(said("0,4", "eth0").len(), 2);
-        // Everywhere, near, one processor, a device of no node, and one that nothing is known of.
+        // All processors, near ones, a single one, a device of no node, and one of which nothing is known.
         for (own, device) in
             [("0-7", "eth0"), ("2-3", "eth0"), ("2", "eth0"), ("0-1", "eth1"), ("0", "veth")]
         {
@@ -329,7 +328,7 @@ mod tests {
         assert!(both[0].contains(
             "processors 2,6 only, and those are threads of the same core as processor 2"
         ));
-        // Another's, and some that may go elsewhere.
+        // The processor of another instance, and programs that may run elsewhere.
         for (own, wanted) in [("2", Some(1)), ("2-3", None), ("0-7", None), ("1,7", None)] {
             assert_eq!(said(own, wanted), Vec::<String>::new(), "{own} {wanted:?}");
         }
@@ -350,7 +349,7 @@ mod tests {
             ),
             "{far:?}"
         );
-        // Whichever it gets, one is far.
+        // Whichever instance it gets, one is far.
         let either = said("6", None);
         assert_eq!(either.len(), 1, "{either:?}");
         assert!(either[0].contains("instance 0 of the stack is on processor 1, of NUMA node 0"));
@@ -382,7 +381,7 @@ mod tests {
             ),
             "{shared:?}"
         );
-        // Wherever this process may run.
+        // All processors on which this process may run.
         let all = at("0,4", &[], 2, "eth0");
         assert_eq!(all.len(), 2, "{all:?}");
         assert!(all[0].contains("and the instances of the stack may run on 0,4 only"), "{all:?}");

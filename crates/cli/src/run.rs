@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: Run) -> Result<i32, Failure> {
     }
 }
 
-/// Whether each thread is to have a stack of its own, or a place of its own on instances; the program is told.
+/// Binds each thread to a stack of its own, or to a place of its own on instances, and returns whether it does so.
 fn bind_to_threads(arguments: &Run, environment: &mut Environment) -> bool {
     if arguments.thread_sockets || fstack::binds_to_threads(environment) {
         environment.set(uncork_guardian::THREADS_VARIABLE, "1");
@@ -55,7 +55,7 @@ fn bind_to_threads(arguments: &Run, environment: &mut Environment) -> bool {
     environment.get(uncork_guardian::THREADS_VARIABLE).is_some_and(|value| value == "1")
 }
 
-/// Leaves a guardian behind for a stack on the program's own threads. Gives what there is to say of it.
+/// Starts a guardian for a stack on the program's own threads. Returns remarks on it.
 fn begin_inline(arguments: &Run, environment: &mut Environment) -> Result<Vec<String>, Failure> {
     if arguments.instance.is_some() {
         return Err(Failure::own(
@@ -70,20 +70,20 @@ fn begin_inline(arguments: &Run, environment: &mut Environment) -> Result<Vec<St
     if arguments.stay {
         environment.set(uncork_guardian::STAY_VARIABLE, "1");
     }
-    // Not the guardian, which runs where there is room.
+    // The program and not the guardian, which runs wherever there is room.
     placement.map_or(Ok(()), Placement::settle)?;
     let slow = placement::warnings(&devices);
     Ok(fstack::note(environment).into_iter().chain(idle).chain(slow).collect())
 }
 
-/// A guardian of the program's.
+/// The program's guardian.
 struct Found {
     /// Value of the variable.
     place: String,
     devices: Vec<String>,
 }
 
-/// The program's guardian: a service, if one was named or nothing else is possible, or one of its own.
+/// Finds the program's guardian: a service, if one was named or nothing else is possible, or one of its own.
 fn find_guardian(arguments: &Run) -> Result<Found, Failure> {
     if let Some(name) = &arguments.guardian {
         return join_guardian(arguments, name);
@@ -122,7 +122,7 @@ fn join_guardian(arguments: &Run, name: &Name) -> Result<Found, Failure> {
     Ok(Found { place: told.place, devices })
 }
 
-/// Looks whether somebody is there.
+/// Connects to check that the service answers.
 fn greet(place: &str, service: Service, name: &Name) -> Result<Client, Failure> {
     Client::connect(place).map_err(|error| match error {
         Error::Gone | Error::Place => service.is_gone(name),
@@ -130,13 +130,13 @@ fn greet(place: &str, service: Service, name: &Name) -> Result<Client, Failure> 
     })
 }
 
-/// Whether something is said that a service is told when it is started.
+/// Returns whether there are options that are given to a service when it is started.
 fn names_devices(arguments: &Run) -> bool {
     let is_plain = arguments.dev.is_empty() && arguments.port.is_empty();
     !is_plain || arguments.driver.is_some() || arguments.queues.is_some()
 }
 
-/// Refuses what is not said to a program that attaches to instances.
+/// Refuses options that do not apply to a program that attaches to instances.
 fn refuse_for_instances(arguments: &Run) -> Result<(), Failure> {
     let refused = [
         (
@@ -168,8 +168,8 @@ fn refuse_for_instances(arguments: &Run) -> Result<(), Failure> {
     why.map_or(Ok(()), |why| Err(Failure::own(why)))
 }
 
-/// Which of the instances the program attaches to, if that is said: with --instance, by the variable that says the same,
-/// or, where threads have none of their own, as of F-Stack's adapter.
+/// Returns the instance that the program attaches to, if it is given: with --instance, by the equivalent variable, or,
+/// where threads are not bound to instances, as for F-Stack's adapter.
 fn number_of(
     wanted: Option<&Wanted>,
     environment: &Environment,
@@ -177,7 +177,7 @@ fn number_of(
 ) -> Result<Option<u32>, Failure> {
     let inherited = match wanted {
         Some(Wanted { number: Some(number), .. }) => return Ok(Some(*number)),
-        // It is about instances of another name.
+        // The variable is about instances of another name.
         Some(_) => None,
         None => environment.number(uncork_guardian::INSTANCE_VARIABLE)?,
     };
@@ -187,7 +187,7 @@ fn number_of(
     }
 }
 
-/// Tells the program where the instances are that it attaches to. Gives what there is to say of it.
+/// Tells the program where its instances are. Returns remarks on that.
 fn join_instance(arguments: &Run, environment: &mut Environment) -> Result<Vec<String>, Failure> {
     refuse_for_instances(arguments)?;
     environment.remove(uncork_guardian::STAY_VARIABLE);
@@ -216,7 +216,7 @@ fn join_instance(arguments: &Run, environment: &mut Environment) -> Result<Vec<S
     Ok(notes)
 }
 
-/// What is to be said of a moderation that comes to nothing, as who spins takes each frame in at once. An option is
+/// Returns a remark on a moderation without effect, as a program that spins takes each frame in at once. An option is
 /// refused then.
 fn note_of_moderation(
     arguments: &Run,
@@ -246,7 +246,7 @@ fn note_of_moderation(
     )))
 }
 
-/// Sets the variables of the options that were given; the others stay as they are.
+/// Sets the variables of the given options; the others stay as they are.
 fn apply(arguments: &Run, environment: &mut Environment) {
     let options = [
         (variable::HOLD, arguments.hold.map(|value| value.to_string())),
@@ -266,11 +266,11 @@ fn apply(arguments: &Run, environment: &mut Environment) {
 
 /// A program that is ready to be started.
 pub(crate) struct Program {
-    /// What execve is given.
+    /// The file for execve.
     file: PathBuf,
     /// The program's arguments, its name first.
     pub(crate) arguments: Vec<OsString>,
-    /// Its variables.
+    /// The program's environment.
     pub(crate) environment: Environment,
 }
 
@@ -282,19 +282,18 @@ pub(crate) struct Call {
 }
 
 impl Program {
-    /// Turns this process into the program; nothing of uncork remains.
+    /// Replaces this process by the program; nothing of uncork remains.
     fn exec(&self) -> Result<i32, Failure> {
         self.attempt(|call| execve(&call.file, &call.arguments, &call.environment).map(|_| 0))
     }
 
-    /// Starts the program by `start`; by the shell if the kernel does not know what it is, as
-    /// execvp does.
+    /// Starts the program by `start`; by the shell if the kernel does not recognise its format, as execvp does.
     pub(crate) fn attempt<T>(&self, start: impl Fn(&Call) -> nix::Result<T>) -> Result<T, Failure> {
         let mut call = self.call()?;
         match start(&call) {
             Err(Errno::ENOEXEC) => {
                 let script = std::mem::replace(&mut call.file, c_string(SHELL.into())?);
-                // The shell's own name takes the place of the program's.
+                // The shell's own name replaces the program's.
                 call.arguments.splice(..1, [call.file.clone(), script]);
                 start(&call)
             }
@@ -315,9 +314,9 @@ impl Program {
     fn not_started(&self, error: Errno) -> Failure {
         let name = self.name().display();
         match error {
-            // It was there a moment ago.
+            // It existed a moment ago.
             Errno::ENOENT => Failure::not_found(format!("{name}: no such file")),
-            // Of uncork's own doing: no memory, no process left.
+            // These errors are uncork's own: no memory, no process left.
             Errno::EAGAIN | Errno::ENOMEM => {
                 Failure::own(format!("no process could be started: {}", error.desc()))
             }
@@ -325,7 +324,7 @@ impl Program {
         }
     }
 
-    /// The file that is executed.
+    /// Returns the file that is executed.
     pub(crate) fn name(&self) -> &Path {
         &self.file
     }

@@ -9,13 +9,13 @@ use uncork_posix::report::{HeldTime, ProcessReport, SocketReport, StackReport};
 
 use crate::output::shown;
 
-/// Rows of a list before the rest is only counted.
+/// How many rows are listed before the rest is only counted.
 pub(crate) const LISTED: usize = 20;
 
-/// How much room there is, and whether escapes are understood there.
+/// The width of the output, and whether it understands escape sequences.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Width {
-    /// Columns; `None` where lines may be as long as they are (a file, a pipe).
+    /// Columns; `None` where lines may have any length (a file, a pipe).
     columns: Option<u16>,
     colour: bool,
 }
@@ -35,23 +35,23 @@ impl Width {
         }
         let size = rustix::termios::tcgetwinsize(stream).ok();
         let columns = size.map(|size| size.ws_col).filter(|&columns| columns > 0);
-        // https://no-color.org: set, and not to nothing.
+        // https://no-color.org: set, and not empty.
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
             || std::env::var_os("TERM").is_some_and(|value| value == "dumb");
         Self { columns: columns.or(Some(80)), colour: !plain }
     }
 
-    /// `text` in bold, where that can be shown.
+    /// Returns `text` in bold, where that can be shown.
     pub(crate) fn bold(self, text: &str) -> String {
         self.painted("1", text)
     }
 
-    /// `text` that can be overlooked.
+    /// Returns `text` muted, as it is less important.
     pub(crate) fn muted(self, text: &str) -> String {
         self.painted("2", text)
     }
 
-    /// `text` that is there to be copied.
+    /// Returns `text` highlighted, to be copied.
     pub(crate) fn command(self, text: &str) -> String {
         self.painted("36", text)
     }
@@ -60,17 +60,17 @@ impl Width {
         if self.colour { format!("\x1b[{how}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    /// Columns; `None` where lines may be as long as they are.
+    /// Returns the columns; `None` where lines may have any length.
     pub(crate) fn columns(self) -> Option<u16> {
         self.columns
     }
 
-    /// The same where lines may be as long as they are.
+    /// Returns a copy where lines may have any length.
     pub(crate) fn endless(self) -> Self {
         Self { columns: None, ..self }
     }
 
-    /// The same with some columns taken.
+    /// Returns a copy with `columns` fewer.
     pub(crate) fn less(self, columns: usize) -> Self {
         let taken = u16::try_from(columns).unwrap_or(u16::MAX);
         Self { columns: self.columns.map(|columns| columns.saturating_sub(taken)), ..self }
@@ -84,9 +84,9 @@ impl Width {
 
 const OPTIONS: [&str; 4] = ["hold", "scope", "bound", "spin"];
 
-/// The settings in force, in one line, and those that were not understood.
+/// Returns the settings in force, in one line, and those that were not understood.
 pub(crate) fn settings(report: &ProcessReport) -> String {
-    // The options first, in the order of the help; then what else there is.
+    // The options first, in the order of the help; then the others.
     let place = |name: &str| OPTIONS.iter().position(|option| *option == name);
     let mut settings: Vec<_> = report.settings.iter().collect();
     settings.sort_by_key(|(name, _)| place(name).unwrap_or(OPTIONS.len()));
@@ -99,13 +99,13 @@ pub(crate) fn settings(report: &ProcessReport) -> String {
     text
 }
 
-/// What has become of sockets under `--stack`: how many were there, and why the others are the kernel's.
+/// Says what became of sockets under `--stack`: how many were on it, and why the others are the kernel's.
 fn stack(report: &ProcessReport) -> String {
     let lines = report.stack.iter().flat_map(StackReport::lines);
     lines.map(|line| shown(&line).into_owned() + "\n").collect()
 }
 
-/// What `uncork status` shows of a process: the open sockets and what is held in them.
+/// Renders `uncork status` for a process: the open sockets and what is held in them.
 pub(crate) fn status(report: &ProcessReport, width: Width) -> String {
     let mut text = settings(report) + &stack(report);
     let mut open: Vec<_> = report.sockets.iter().filter(|socket| socket.open).collect();
@@ -135,7 +135,7 @@ pub(crate) fn status(report: &ProcessReport, width: Width) -> String {
     text
 }
 
-/// What `uncork run --stats` shows of a process: all its sockets, the busiest first.
+/// Renders `uncork run --stats` for a process: all its sockets, the busiest first.
 pub(crate) fn stats(report: &ProcessReport, width: Width) -> String {
     let mut text = settings(report) + &stack(report);
     if report.sockets.is_empty() {
@@ -178,7 +178,7 @@ pub(crate) fn stats(report: &ProcessReport, width: Width) -> String {
     text
 }
 
-/// The line under a list that was cut.
+/// Returns the line below a truncated list.
 pub(crate) fn left_out(length: usize, what: &str, how: &str) -> String {
     match length.saturating_sub(LISTED) {
         0 => String::new(),
@@ -187,7 +187,7 @@ pub(crate) fn left_out(length: usize, what: &str, how: &str) -> String {
     }
 }
 
-/// The word in front of the "s" of the plural: processes take "es".
+/// Returns the word before the "s" of the plural: processes take "es".
 fn plural(what: &str) -> &str {
     if what == "process" { "processe" } else { what }
 }
@@ -211,12 +211,12 @@ pub(crate) fn table(header: &[&str], right: &[usize], width: Width) -> Table {
     table
 }
 
-/// The table as lines without the blanks that fill them up.
+/// Returns the table as lines without trailing blanks.
 pub(crate) fn lines(table: &Table) -> String {
     table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
-/// Lines of at most `room` characters; words longer than that stay whole.
+/// Wraps to lines of at most `room` characters; longer words stay whole.
 pub(crate) fn wrap(text: &str, room: Option<usize>) -> Vec<String> {
     let Some(room) = room else { return vec![text.to_owned()] };
     let mut lines = vec![String::new()];
@@ -239,7 +239,7 @@ fn peer(socket: &SocketReport) -> String {
     socket.peer.as_deref().map_or_else(|| "-".to_owned(), |peer| shown(peer).into_owned())
 }
 
-/// The most frequent first: `read 9998, timer 2`.
+/// Lists counts, the most frequent first: `read 9998, timer 2`.
 fn counts(counts: &BTreeMap<String, u64>) -> String {
     let mut counts: Vec<_> = counts.iter().filter(|(_, count)| **count > 0).collect();
     counts.sort_by_key(|(_, count)| core::cmp::Reverse(**count));
@@ -251,12 +251,12 @@ fn held(held: &HeldTime) -> String {
     format!("{}/{}/{}", time(held.p50_ns), time(held.p99_ns), time(held.max_ns))
 }
 
-/// Three digits and a unit: `870ns`, `12.3us`, `1.02ms`.
+/// Formats a time with three digits and a unit: `870ns`, `12.3us`, `1.02ms`.
 pub(crate) fn time(nanoseconds: u64) -> String {
     scaled(nanoseconds, 1000.0, &["ns", "us", "ms", "s"])
 }
 
-/// Three digits and a unit: `900`, `1.46kB`, `12.3MB`.
+/// Formats a size with three digits and a unit: `900`, `1.46kB`, `12.3MB`.
 pub(crate) fn bytes(bytes: u64) -> String {
     scaled(bytes, 1000.0, &["", "kB", "MB", "GB", "TB", "PB"])
 }

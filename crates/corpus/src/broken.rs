@@ -1,4 +1,4 @@
-//! Files that are broken on purpose: what the readers must survive, and say so.
+//! Deliberately broken files: what the readers must survive, and report.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,7 @@ pub fn write(out: &Path, from: &Path) -> Result<()> {
 
 fn files(good: &Records) -> Vec<(&'static str, Vec<u8>)> {
     let (pcap, pcapng) = (rewrite::to_pcap(good), rewrite::to_pcapng(good));
-    // Where the second record begins, and the second packet's block.
+    // Offsets of the second record, and of the second packet's block.
     let record = 24 + 16 + good.records[0].frame.len();
     let block = 28 + 32 + 32 + good.records[0].frame.len().next_multiple_of(4);
     vec![
@@ -64,7 +64,7 @@ fn files(good: &Records) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// A copy with one word of it replaced.
+/// Returns a copy with one word replaced.
 fn patched(bytes: &[u8], at: usize, word: u32) -> Vec<u8> {
     let mut copy = bytes.to_vec();
     put(&mut copy, at, &word.to_le_bytes());
@@ -77,7 +77,7 @@ fn put(bytes: &mut [u8], at: usize, new: &[u8]) {
     }
 }
 
-/// A copy with every second frame changed (all would leave nothing to be read).
+/// Returns a copy with every second frame changed (if all were, nothing could be read).
 fn each_frame(good: &Records, change: impl Fn(&mut [u8])) -> Vec<u8> {
     let mut copy = good.clone();
     for record in copy.records.iter_mut().skip(1).step_by(2) {

@@ -12,32 +12,32 @@ use nix::unistd::Pid;
 
 use uncork_netns::Namespace;
 
-/// How tcpdump is told to capture.
+/// Options of tcpdump.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Device, or `any`.
+    /// The device, or `any`.
     pub device: String,
-    /// Link layer by its libpcap name, where the device offers several.
+    /// The link layer by its libpcap name, where the device offers several.
     pub link_type: Option<&'static str>,
     /// Octets kept of each frame.
     pub snaplen: u32,
     /// Whether times are in nanoseconds.
     pub nanoseconds: bool,
-    /// What is captured, in libpcap's language.
+    /// The capture filter, in libpcap's language.
     pub filter: String,
 }
 
-/// A tcpdump that is running.
+/// A running tcpdump.
 #[derive(Debug)]
 pub struct Capture {
     child: Child,
 }
 
 impl Capture {
-    /// Starts it, and comes back when it captures.
+    /// Starts it, and returns when it captures.
     ///
     /// # Errors
-    /// If it cannot be started, with what it said.
+    /// If it cannot be started, with its error message.
     pub fn start(namespace: &Namespace, options: &Options, file: &Path) -> Result<Self> {
         let mut command = namespace.command("tcpdump");
         // Immediate mode: a frame that waits in a block of the ring would be lost at the end.
@@ -65,13 +65,13 @@ impl Capture {
                     break;
                 }
             }
-            // Its last words must go somewhere.
+            // Its last messages must be read.
             thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
         }
         Ok(Self { child })
     }
 
-    /// Lets the last frames come in, and ends it.
+    /// Waits for the last frames, and ends it.
     ///
     /// # Errors
     /// If it has failed.

@@ -1,4 +1,4 @@
-//! What is known about a capture, and from where: the label file.
+//! The label file: what is known about captures, and from what source.
 
 use std::fs;
 use std::path::Path;
@@ -23,11 +23,11 @@ pub struct Label {
     pub name: String,
     /// The capture, beside the label file.
     pub file: String,
-    /// What it is about, in a sentence.
+    /// Its subject, in a sentence.
     pub about: String,
     /// How it was made.
     pub made: Made,
-    /// What is wrong with which connections. Those that are not named have nothing to be found.
+    /// What is wrong with which connections. Connections that are not named have no finding.
     pub connections: Vec<Connection>,
 }
 
@@ -38,11 +38,11 @@ pub struct Made {
     pub servers: Vec<String>,
     /// Command line of the client that measured.
     pub client: String,
-    /// The link between the two.
+    /// The link between the two ends.
     pub link: String,
     /// Where and how it was captured.
     pub captured: String,
-    /// What was different in the run with the cure.
+    /// The differences in the run with the cure.
     pub cure: Vec<String>,
 }
 
@@ -53,21 +53,21 @@ pub struct Connection {
     pub client: String,
     /// The end that accepted it: `address:port`.
     pub server: String,
-    /// What the programs were built to make happen.
+    /// What the programs were built to cause.
     pub findings: Vec<Finding>,
-    /// Kinds that may be named as well, or not: side effects of what the programs do.
+    /// Kinds that may be reported as well: side effects of what the programs do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub may: Vec<String>,
     /// What the client measured, in all these connections together.
     pub measured: Option<Measured>,
 }
 
-/// One thing that is wrong on purpose.
+/// A deliberate fault.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Finding {
-    /// As the doctor's JSON names it.
+    /// Its name in the doctor's JSON.
     pub kind: String,
-    /// As the doctor's JSON names it; none where it can be seen both ways.
+    /// Its name in the doctor's JSON; `None` where either severity is right.
     pub severity: Option<String>,
     /// `client` or `server`.
     pub bytes_held_by: Option<String>,
@@ -82,20 +82,20 @@ pub struct Measured {
     pub requests: usize,
     /// Their times added up, in the run that was captured.
     pub total_ms: f64,
-    /// The same with the cure, each time that it was run.
+    /// Their sums with the cure, for each run.
     pub cured_total_ms: Vec<f64>,
-    /// Difference of the first to the median of the second: what the stalls cost. None where
-    /// no cure was run: then nothing is claimed.
+    /// The difference between the first and the median of the second: the cost of the stalls.
+    /// `None` where no cure was run: then nothing is claimed.
     pub lost_ms: Option<f64>,
-    /// Whether part of that is no stall but the aftermath of one (a congestion window that a loss
-    /// has halved makes later replies slower): no capture shows how it would have gone.
+    /// Whether part of that is not a stall but its aftermath (a congestion window halved by a loss
+    /// makes later replies slower): no capture shows how it would have gone otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub indirect: bool,
 }
 
 impl Measured {
-    /// How far the runs with the cure are apart from each other, the best and the worst fourth
-    /// left out: what the machine's other work did to them.
+    /// Returns the spread of the runs with the cure, without the best and the worst quarter: the
+    /// effect of other work on the machine.
     #[must_use]
     pub fn noise_ms(&self) -> f64 {
         let mut sorted = self.cured_total_ms.clone();
@@ -106,7 +106,7 @@ impl Measured {
 }
 
 impl Labels {
-    /// Reads the label file of a directory; none there means no labels.
+    /// Reads the label file of a directory; without one there are no labels.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -120,7 +120,7 @@ impl Labels {
         serde_json::from_str(&text).with_context(|| format!("cannot read {}", path.display()))
     }
 
-    /// Puts a label in, in place of the one of the same name.
+    /// Adds a label, or replaces the one with the same name.
     pub fn put(&mut self, label: Label) {
         self.captures.retain(|old| old.name != label.name);
         self.captures.push(label);

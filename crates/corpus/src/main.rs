@@ -1,4 +1,4 @@
-//! `uncork-corpus`: makes the labelled captures.
+//! `uncork-corpus`: creates the labelled captures.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -84,7 +84,7 @@ enum Command {
     Clear,
 }
 
-/// Below the delays of the scenarios by far, and short enough to leave the cores to the programs.
+/// Far below the delays of the scenarios, and short enough to leave the cores to the programs.
 const LINK_SPIN: Duration = Duration::from_micros(60);
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -132,7 +132,7 @@ fn path(text: &str) -> Result<Path, String> {
 
 fn link(settings: Settings) -> Result<()> {
     // The devices that it holds keep their namespaces alive, removed or not: it must not outlive
-    // whoever made it, however that ends.
+    // the process that created it, however that ends.
     set_pdeathsig(Signal::SIGKILL)?;
     uncork_link::run(settings, &AtomicBool::new(false), || {
         println!("ready");
@@ -184,7 +184,7 @@ fn live(name: &str, at: End, wrap: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// A directory for what is built, which PostgreSQL's own user may enter.
+/// A directory for build products, which PostgreSQL's own user may enter.
 struct Scratch(PathBuf);
 
 impl Scratch {

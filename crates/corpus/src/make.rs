@@ -1,4 +1,4 @@
-//! Making a capture: namespaces, link, programs, tcpdump, and the label.
+//! Creation of a capture: namespaces, link, programs, tcpdump, and the label.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,8 +19,8 @@ use crate::scenario::{At, Kind, Programs, Scenario, View, Wire};
 /// How often the run with the cure is measured.
 const CURED_RUNS: usize = 5;
 
-/// Who looks on while the programs run: told the servers' processes once they listen, and that
-/// the clients have ended while the servers still run.
+/// An observer of the running programs: it is given the servers' processes once they listen, and
+/// told that the clients have ended while the servers still run.
 pub trait Watch {
     /// The servers listen; no client runs yet.
     ///
@@ -35,7 +35,7 @@ pub trait Watch {
     fn end(&mut self) -> Result<()>;
 }
 
-/// What is done about a run.
+/// What a run is for.
 enum About<'a> {
     Timing,
     Capturing(&'a Scenario),
@@ -44,17 +44,17 @@ enum About<'a> {
     Watching(&'a mut dyn Watch),
 }
 
-/// Where captures are made.
+/// The directories and tools with which captures are made.
 #[derive(Debug)]
 pub struct Workshop {
     toolbox: Toolbox,
-    /// `uncork-corpus`, which can be a link as well.
+    /// The program `uncork-corpus`, which also acts as a link.
     own: PathBuf,
     out: PathBuf,
 }
 
 impl Workshop {
-    /// Captures go to `out`, scratch files to `scratch`; both must be there.
+    /// Creates it. Captures go to `out`, scratch files to `scratch`; both must exist.
     ///
     /// # Errors
     /// If something that is needed is missing.
@@ -62,7 +62,7 @@ impl Workshop {
         Self::with_program(out, scratch, std::env::current_exe()?)
     }
 
-    /// The same where the program that is a link as well (`uncork-corpus`) is not this one.
+    /// Creates it with another `uncork-corpus` than this program, to act as a link.
     ///
     /// # Errors
     /// If something that is needed is missing.
@@ -96,7 +96,7 @@ impl Workshop {
     }
 
     /// Runs a scenario without capturing it, with the program at one end started by `wrap` (for
-    /// example `uncork doctor -q --html FILE --`), and says what is to be found.
+    /// example `uncork doctor -q --html FILE --`), and returns the expected findings.
     ///
     /// # Errors
     /// If anything fails.
@@ -104,8 +104,8 @@ impl Workshop {
         self.labelled_live(scenario, at, About::Wrapping(at, wrap))
     }
 
-    /// Runs a scenario without capturing it while somebody looks on at the servers' end, and says
-    /// what is to be found.
+    /// Runs a scenario without capturing it while `watch` observes the servers' end, and returns
+    /// the expected findings.
     ///
     /// # Errors
     /// If anything fails.
@@ -159,7 +159,7 @@ impl Workshop {
         if let About::Wrapping(At::Client, wrap) = &about {
             command = wrapped(&command, wrap);
         }
-        // The doctor's 1 says that it has found something.
+        // The doctor's exit status 1 says that it has found something.
         let accepted: &[i32] = if matches!(about, About::Wrapping(..)) { &[1] } else { &[] };
         let printed = Running::start(command, line)?.finish(line, accepted)?;
         for (client, line) in beside {
@@ -176,7 +176,7 @@ impl Workshop {
         Timed::read(line, &printed)
     }
 
-    /// Begins to capture what a scenario wants captured.
+    /// Starts the captures of a scenario.
     fn captures(&self, of: &Scenario, network: &Network, wire: &Wire) -> Result<Vec<Capture>> {
         let start = |view: &View| {
             let path = self.out.join(format!("{}{}.{}", of.name, view.suffix, extension(view)));
@@ -187,7 +187,7 @@ impl Workshop {
     }
 }
 
-/// The same command, in the same namespace, started by another one.
+/// Returns the same command, in the same namespace, started by another one.
 fn wrapped(command: &Command, wrap: &[String]) -> Command {
     // ip netns exec NAME PROGRAM ARGUMENTS
     let into_namespace = 3;
@@ -208,7 +208,7 @@ fn measured(timed: &Timed, cured_total_ms: Vec<f64>, indirect: bool) -> Measured
     Measured { requests: timed.each_ms.len(), total_ms, cured_total_ms, lost_ms, indirect }
 }
 
-/// Microseconds are more than a stopwatch in a script deserves.
+/// Rounds to microseconds, which are more than a stopwatch in a script deserves.
 fn round(milliseconds: f64) -> f64 {
     (milliseconds * 1000.0).round() / 1000.0
 }
@@ -268,7 +268,7 @@ fn label(
                 _ => expected.findings.clone(),
             },
             may: expected.may.clone(),
-            // What is missing in the capture cannot be added up by anybody.
+            // What is missing from the capture cannot be added up.
             measured: measured.filter(|_| expected.measured && whole).cloned(),
         }
     });
@@ -319,7 +319,7 @@ fn described(view: &View) -> String {
     text
 }
 
-/// What is different in the run with the cure.
+/// Returns the differences in the run with the cure.
 fn cure(scenario: &Scenario) -> Vec<String> {
     let Some(cured) = &scenario.cured else { return Vec::new() };
     let mut lines = Vec::new();

@@ -1,4 +1,4 @@
-//! Two ends and what is between them.
+//! The two ends and the link between them.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -10,11 +10,11 @@ use crate::running::Running;
 use crate::scenario::{Kind, Wire};
 use uncork_netns::{Namespace, run};
 
-/// A device of this name is at both ends of every link but the loopback.
+/// Name of the device at both ends of every link but the loopback.
 pub(crate) const DEVICE: &str = "eth0";
 
-/// Two namespaces, or one, and what is between them. Fields are dropped in this order: first the
-/// link, then what it ends in.
+/// Two namespaces, or one, and the link between them. Fields are dropped in this order: first the
+/// link, then its ends.
 pub(crate) struct Network {
     _link: Option<Running>,
     pub(crate) client: Namespace,
@@ -38,7 +38,7 @@ impl Network {
         }
         let addresses = wire.addresses();
         for (namespace, own) in [(&client, addresses[0]), (&server, addresses[1])] {
-            // Less chatter: nobody solicits routers on a link with two ends.
+            // Less chatter: no router solicitations on a link with two ends.
             namespace.set("ipv6/conf/all/accept_ra", 0)?;
             namespace.set("ipv6/conf/default/router_solicitations", 0)?;
             set_up(namespace, wire, own)?;

@@ -1,4 +1,4 @@
-//! The programs that talk: our small ones in several languages, and other people's servers.
+//! The programs that communicate: our small ones in several languages, and third-party servers.
 //!
 //! A program is written as one line of words. The first says what it is:
 //!
@@ -40,14 +40,14 @@ const POSTGRES_CLIENT: &str = include_str!("../programs/postgres_client.py");
 /// Lengths of the pages that nginx serves, in octets; each is at `/LENGTH`.
 const PAGES: [usize; 4] = [600, 3000, 20_000, 100_000];
 
-/// Where programs are built and run.
+/// The directory in which programs are built and run.
 #[derive(Debug)]
 pub struct Toolbox {
     directory: PathBuf,
 }
 
 impl Toolbox {
-    /// Puts the sources into `directory`, which must be there.
+    /// Writes the sources into `directory`, which must exist.
     ///
     /// # Errors
     /// If they cannot be written.
@@ -64,7 +64,7 @@ impl Toolbox {
         Ok(Self { directory: directory.to_owned() })
     }
 
-    /// The command that runs `line` in `namespace`.
+    /// Returns the command that runs `line` in `namespace`.
     ///
     /// # Errors
     /// If a program has to be built first and cannot be, or is not installed.
@@ -131,7 +131,7 @@ impl Toolbox {
         let nodelay = if flavour.ends_with("-nagle") { "off" } else { "on" };
         let location = match flavour.trim_end_matches("-nagle") {
             "static" => format!("root {};", self.directory.join("pages").display()),
-            // Whatever the program behind writes is passed on at once.
+            // Whatever the upstream program writes is passed on at once.
             "proxy" => "proxy_pass http://127.0.0.1:7999; proxy_buffering off; \
                         proxy_http_version 1.1; proxy_set_header Connection \"\";"
                 .to_owned(),
@@ -157,7 +157,7 @@ impl Toolbox {
         Ok(command)
     }
 
-    /// Debian keeps the server's programs out of the PATH, and they refuse to run as root.
+    /// Runs PostgreSQL, whose programs Debian keeps out of the PATH, and which refuses to run as root.
     fn postgres(&self, ns: &Namespace, host: &str, port: &str) -> Result<Command> {
         let installed = fs::read_dir("/usr/lib/postgresql").context("PostgreSQL is missing")?;
         let bin = installed
@@ -199,7 +199,7 @@ impl Toolbox {
     }
 }
 
-/// What a client says that it measured.
+/// The measurements that a client reports.
 #[derive(Debug, Clone, Default, PartialEq, serde::Deserialize)]
 pub struct Timed {
     /// Its local ports, one for each connection.
@@ -209,7 +209,7 @@ pub struct Timed {
 }
 
 impl Timed {
-    /// Reads what a client has printed: our programs' JSON, or curl's lines. None from others.
+    /// Parses what a client has printed: our programs' JSON, or curl's lines. `None` for others.
     ///
     /// # Errors
     /// If it looks like one of them and is not.
@@ -233,7 +233,7 @@ impl Timed {
         Ok(Some(serde_json::from_str(printed).context("the client printed strange JSON")?))
     }
 
-    /// All requests' times added up.
+    /// Returns the sum of all requests' times.
     #[must_use]
     pub fn total_ms(&self) -> f64 {
         self.each_ms.iter().sum()

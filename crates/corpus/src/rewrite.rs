@@ -1,31 +1,31 @@
-//! Changing captures on purpose: into pcapng, without their beginning, with records missing.
+//! Deliberate changes to captures: into pcapng, without their beginning, with records missing.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// What is done to a capture after it was made.
+/// The changes to a capture after it was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Records left out at the beginning: the capture begins in mid-connection.
     pub skip: usize,
-    /// Every n-th record is left out, as a capture loses some on a busy machine.
+    /// Every n-th record is left out, as a capture on a busy machine loses some.
     pub drop_each: Option<usize>,
-    /// Each n-th record changes places with the one after it, if both were captured within 0.1 ms:
-    /// the processors of a machine hand over what they have captured in no order.
+    /// Every n-th record is swapped with the next one, if both were captured within 0.1 ms: the
+    /// processors of a machine deliver what they have captured in no particular order.
     pub swap_each: Option<usize>,
-    /// Each record is there twice, as device `any` sees what crosses two devices.
+    /// Each record is duplicated, as device `any` sees what crosses two devices.
     pub double: bool,
     /// Each Ethernet frame gets a tag of this VLAN (IEEE 802.1Q), as if it had been captured on a
-    /// trunk: not every kernel on which the corpus is made knows VLANs.
+    /// trunk: not every kernel on which the corpus is made supports VLANs.
     pub vlan: Option<u16>,
     /// Written as pcapng.
     pub pcapng: bool,
 }
 
 impl Changes {
-    /// Whether there is anything to do.
+    /// Returns whether there is nothing to change.
     #[must_use]
     pub fn is_none(self) -> bool {
         self == Self::default()
@@ -39,11 +39,11 @@ pub struct Record {
     pub at: u64,
     /// Length that it had before the capture cut it, in octets.
     pub wire_bytes: u32,
-    /// What was kept of it.
+    /// The part of it that was captured.
     pub frame: Vec<u8>,
 }
 
-/// A capture file's content.
+/// The contents of a capture file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Records {
     /// Whether times are in nanoseconds (else microseconds).
@@ -59,7 +59,7 @@ pub struct Records {
 const MAGIC_MICROSECONDS: u32 = 0xa1b2_c3d4;
 const MAGIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
 
-/// Does to a file of tcpdump's what is asked for.
+/// Applies the changes to a file of tcpdump's.
 ///
 /// # Errors
 /// If the file is not what tcpdump writes on a little-endian machine, or cannot be written.
@@ -85,7 +85,7 @@ pub fn rewrite(path: &Path, changes: Changes) -> Result<()> {
     fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Swaps what was captured at nearly the same time; the times stay in order.
+/// Swaps records that were captured at nearly the same time; the times stay in order.
 fn swap(records: &mut [Record], each: usize) {
     let near = 100_000;
     for at in (0..records.len().saturating_sub(1)).step_by(each.max(2)) {
@@ -97,13 +97,13 @@ fn swap(records: &mut [Record], each: usize) {
     }
 }
 
-/// The same frame again, 5 microseconds later.
+/// Returns the frame twice, the second time 5 microseconds later.
 fn twice(record: Record) -> [Record; 2] {
     let again = Record { at: record.at + 5_000, ..record.clone() };
     [record, again]
 }
 
-/// Puts a tag between the addresses and the type.
+/// Inserts a tag between the addresses and the type.
 fn tag(record: &mut Record, vlan: u16) {
     let place = 12;
     if record.frame.len() >= place {
@@ -116,7 +116,7 @@ fn tag(record: &mut Record, vlan: u16) {
 /// Reads a pcap file as this machine's tcpdump writes it (draft-ietf-opsawg-pcap §4 and §5).
 ///
 /// # Errors
-/// If it is none.
+/// If it is not one.
 pub fn read(bytes: &[u8]) -> Result<Records> {
     let word = |at: usize| -> Result<u32> {
         let four = bytes.get(at..at + 4).context("the file is cut short")?;
@@ -144,7 +144,7 @@ pub fn read(bytes: &[u8]) -> Result<Records> {
     Ok(Records { nanoseconds, link_type, snaplen, records })
 }
 
-/// The same as a pcap file.
+/// Returns the capture as a pcap file.
 #[must_use]
 pub fn to_pcap(capture: &Records) -> Vec<u8> {
     let magic = if capture.nanoseconds { MAGIC_NANOSECONDS } else { MAGIC_MICROSECONDS };
@@ -161,7 +161,7 @@ pub fn to_pcap(capture: &Records) -> Vec<u8> {
     out.0
 }
 
-/// The same as a pcapng file (draft-ietf-opsawg-pcapng §4): one section, one interface.
+/// Returns the capture as a pcapng file (draft-ietf-opsawg-pcapng §4): one section, one interface.
 #[must_use]
 pub fn to_pcapng(capture: &Records) -> Vec<u8> {
     let mut out = Words::default();
@@ -198,7 +198,7 @@ impl Words {
         self
     }
 
-    /// A block: its type, its length, its body, its length again.
+    /// Appends a block: its type, its length, its body, its length again.
     fn block(&mut self, kind: u32, fill: impl FnOnce(&mut Self)) {
         let mut body = Self::default();
         fill(&mut body);

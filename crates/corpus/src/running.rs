@@ -1,4 +1,4 @@
-//! Programs that run for a while, and are ended whatever happens.
+//! Programs that run for a while, and are ended in any case.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -11,16 +11,16 @@ use nix::unistd::Pid;
 
 use uncork_netns::Namespace;
 
-/// Longest that a server may take to listen, and a client to end.
+/// Longest time for a server to listen, and for a client to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A program of ours that runs; ended when it is dropped.
+/// A running program of ours, which is ended on drop.
 pub(crate) struct Running {
     pub(crate) child: Child,
 }
 
 impl Running {
-    /// Starts it; `line` is what it is called in messages.
+    /// Starts it; `line` is its name in messages.
     pub(crate) fn start(mut command: Command, line: &str) -> Result<Self> {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         if !line.starts_with("py:") && line != "link" {
@@ -28,7 +28,7 @@ impl Running {
         }
         let child = command.spawn().with_context(|| format!("cannot start {line}"))?;
         let mut running = Self { child };
-        // A server that talks must not fill its pipe and stop.
+        // The output of a server must not fill its pipe and block it.
         if !line.contains("client")
             && !line.starts_with("curl")
             && line != "link"
@@ -39,8 +39,8 @@ impl Running {
         Ok(running)
     }
 
-    /// Waits for a client, and hands over what it printed. An exit status other than 0 is an error,
-    /// but for those that are accepted.
+    /// Waits for a client, and returns its output. An exit status other than 0 is an error, unless
+    /// it is accepted.
     pub(crate) fn finish(mut self, line: &str, accepted: &[i32]) -> Result<String> {
         let began = Instant::now();
         let mut stdout = self.child.stdout.take();
@@ -53,7 +53,7 @@ impl Running {
         });
         loop {
             if let Some(status) = self.child.try_wait()? {
-                // timeout(1), which ends what never ends by itself, says 124.
+                // timeout(1), which ends programs that never end by themselves, returns 124.
                 let accepted =
                     status.code().is_some_and(|code| code == 124 || accepted.contains(&code));
                 if !status.success() && !accepted {

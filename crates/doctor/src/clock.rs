@@ -1,19 +1,19 @@
-//! Steps of the clock that a capture's times come from: somebody set it, or NTP did. Nobody waited
-//! for the hour that was put in.
+//! Steps of the clock that a capture's times come from: it was set by hand or by NTP. The hour that
+//! was added is not an hour that anything waited.
 //!
-//! A step back is plain to see. A step forth looks like an hour of silence, but the connections'
-//! own clocks (the timestamps option, RFC 7323) know better.
+//! A backward step is plain to see. A forward step looks like an hour of silence, but the
+//! connections' own clocks (the timestamps option, RFC 7323) know better.
 
 use std::time::Duration;
 
 use crate::direction::Direction;
 use crate::verdict::words::count;
 
-/// Frames of several interfaces and receive queues overtake each other, by less than this.
+/// Frames of several interfaces and receive queues are reordered by less than this.
 const BACK: Duration = Duration::from_secs(1);
 /// A shorter silence may be a link that was down and kept its frames, and their timestamps.
 const FORTH: Duration = Duration::from_secs(10);
-/// Less than [`FORTH`], however the fractions are.
+/// Less than [`FORTH`], whatever the fractions of a second are.
 const SHORTLY_SECONDS: u64 = 8;
 /// A pause that is this long, and has this many ticks, tells how fast a connection's clock ticks.
 const LEARNT: (Duration, u32) = (Duration::from_millis(20), 4);
@@ -23,12 +23,12 @@ const SLOWEST: Duration = Duration::from_secs(1);
 /// Reads the times of a capture as if its clock had never been set.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
-    /// What was taken away by steps back, and is added again.
+    /// What backward steps took away, and is added again.
     added: Duration,
-    /// What steps forth had put in.
+    /// What forward steps had added, and is taken away again.
     taken: Duration,
     last: Duration,
-    /// Everybody was silent, or the clock was set.
+    /// Whether all connections were silent, or the clock was set.
     suspect: bool,
     /// Whether it was ever set.
     set: bool,
@@ -43,11 +43,10 @@ struct Steps {
 }
 
 impl Clock {
-    /// The time of a segment.
+    /// Returns the time of a segment, corrected for the steps so far.
     #[inline]
     pub(crate) fn read(&mut self, at: Duration) -> Duration {
-        // As it nearly always is: a little later than the one before, by a clock that was never
-        // set.
+        // The usual case: a little later than the one before, by a clock that was never set.
         if !self.set && at >= self.last && at.as_secs() <= self.last.as_secs() + SHORTLY_SECONDS {
             self.last = at;
             return at;
@@ -72,12 +71,12 @@ impl Clock {
         now
     }
 
-    /// Whether there was a silence that [`check`](Self::check) has not explained yet.
+    /// Returns whether there was a silence that [`check`](Self::check) has not explained yet.
     pub(crate) fn is_suspect(&self) -> bool {
         self.suspect
     }
 
-    /// The same once it is known which direction it belongs to: after a silence, that direction's
+    /// Returns the time of a segment whose direction is known: after a silence, that direction's
     /// own clock tells how long it was.
     pub(crate) fn check(
         &mut self,
@@ -105,7 +104,7 @@ impl Clock {
         now
     }
 
-    /// What was done to the times, in sentences.
+    /// Returns what was done to the times, in sentences.
     pub(crate) fn notes(&self) -> Vec<String> {
         let told = |steps: &Steps, way, how| {
             let size = steps.largest.as_secs_f64();
@@ -135,18 +134,18 @@ impl Steps {
     }
 }
 
-/// How long it was by a connection's own clock.
+/// How much time has passed by a connection's own clock.
 struct Passed {
     at_most: Duration,
     /// Whether it is known how fast that clock ticks.
     is_exact: bool,
 }
 
-/// Since the last data of this direction.
+/// Returns how much time has passed since the last data of this direction.
 fn passed(direction: &Direction, value: u32) -> Option<Passed> {
     let ticks = ticks(direction, value)?;
     match direction.tick_hertz {
-        // A clock that was never seen to move is none.
+        // A clock that was never seen to tick tells nothing.
         0 => (ticks > 0).then(|| Passed { at_most: SLOWEST * ticks, is_exact: false }),
         hertz => {
             let at_most = Duration::from_secs_f64(f64::from(ticks) / f64::from(hertz));
@@ -155,13 +154,13 @@ fn passed(direction: &Direction, value: u32) -> Option<Passed> {
     }
 }
 
-/// By how much the clock has moved. That of a segment that was overtaken lies in the past.
+/// Returns by how many ticks the clock has moved; the value of a reordered segment lies in the past.
 fn ticks(direction: &Direction, value: u32) -> Option<u32> {
     let ticks = value.wrapping_sub(direction.last_timestamp?);
     (ticks < 1 << 31).then_some(ticks)
 }
 
-/// Learns from new data behind a pause how fast a direction's clock ticks.
+/// Learns from new data after a pause how fast a direction's clock ticks.
 pub(crate) fn learn(direction: &mut Direction, pause: Duration, timestamp: Option<u32>) {
     let (least, least_ticks) = LEARNT;
     if pause < least {

@@ -1,4 +1,4 @@
-//! One connection: what each segment of it tells.
+//! One connection, and what each of its segments tells.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub(crate) struct Connection {
     pub(crate) directions: [Direction; 2],
     /// Which end sent the SYN.
     opener: Option<usize>,
-    /// When the last SYN was sent that waits for its answer, and whether it was the second or later.
+    /// When the last SYN was sent that still waits for its answer, and whether it was a retransmission.
     syn_at: Option<Duration>,
     syn_again: bool,
     syn_ack_at: Option<Duration>,
@@ -46,10 +46,10 @@ pub(crate) struct Connection {
     pub(crate) exchanges: Exchanges,
     pub(crate) tallies: Tallies,
     recent: Recent,
-    /// When it was last seen that the capture lacks something: what was late before that may have
-    /// been late for reasons that were not seen.
+    /// When the capture was last seen to lack records: what was late before that may have been late
+    /// for reasons that were not seen.
     blind_at: Duration,
-    /// Up to when time has been counted as lost: nobody loses the same moment twice.
+    /// The moment up to which time has been counted as lost, so that none is counted twice.
     lost_until: Duration,
     /// The first pause of the reply under way, and what was seen around it.
     paused: Option<Box<(usize, Stall, Recent)>>,
@@ -78,23 +78,23 @@ impl Connection {
         }
     }
 
-    /// Index of the end that opened it; of the one with the higher port if nobody was seen to.
+    /// Returns the index of the end that opened it; of the one with the higher port if none was seen to.
     pub(crate) fn client(&self) -> usize {
         self.opener.unwrap_or_else(|| usize::from(self.ends[1].port > self.ends[0].port))
     }
 
-    /// Whether its beginning was seen.
+    /// Returns whether its beginning was seen.
     pub(crate) fn handshake_seen(&self) -> bool {
         self.opener.is_some()
     }
 
-    /// The shortest round trip, client to server and back.
+    /// Returns the shortest round-trip time, client to server and back.
     pub(crate) fn rtt(&self) -> Option<Duration> {
         let [one, other] = &self.directions;
         Some(one.reaction_least? + other.reaction_least?)
     }
 
-    /// Whether a SYN begins another connection between the same two ends.
+    /// Returns whether a SYN begins another connection between the same two ends.
     pub(crate) fn begins_anew(&self, segment: &Segment, from: usize) -> bool {
         let direction = &self.directions[from];
         let other_isn = direction.first.is_some_and(|first| first != segment.seq + 1);
@@ -102,7 +102,7 @@ impl Connection {
         syn && other_isn && (segment.ack.is_none() || direction.ended)
     }
 
-    /// Whether nothing can come any more: both ends have sent all, and it has arrived.
+    /// Returns whether nothing more can come: both ends have sent all, and it has arrived.
     pub(crate) fn is_over(&self) -> bool {
         let arrived = |direction: &Direction| {
             direction.ended && direction.una.is_some_and(|una| !una.before(direction.nxt))
@@ -110,7 +110,7 @@ impl Connection {
         self.directions.iter().all(arrived)
     }
 
-    /// A segment from the end with that index.
+    /// Takes in a segment from the end with that index.
     pub(crate) fn segment(
         &mut self,
         at: Duration,
@@ -144,7 +144,7 @@ impl Connection {
             && segment.timestamps.map(|(value, _)| value) == direction.last_timestamp
     }
 
-    /// What the segment acknowledges of the other end's data.
+    /// Takes in what the segment acknowledges of the other end's data.
     fn acknowledgment(&mut self, at: Duration, segment: &Segment, from: usize) {
         let Some(ack) = segment.ack.filter(|_| !segment.flags.has(Flags::RST)) else {
             return;
@@ -189,7 +189,7 @@ impl Connection {
         let late = held >= LATE && few;
         if pure {
             receiver.ack_delay.record(delay);
-            // What came when its program read was no delayed ACK.
+            // A window update sent when the program read is no delayed ACK.
             if !receiver.room.opened_at(at) {
                 receiver.quick.record(late, receiver.data_segments);
             }
@@ -199,7 +199,7 @@ impl Connection {
             Some(Acked { at, sent_at: sent.at, held, late, few, small_in_flight, pure });
     }
 
-    /// A segment without data.
+    /// Takes in a segment without data.
     fn control(&mut self, at: Duration, segment: &Segment, from: usize) {
         let direction = &self.directions[from];
         let opened = direction.room.was_shut().is_some_and(|(_, until)| until == at);
@@ -231,7 +231,7 @@ impl Connection {
         }
     }
 
-    /// A segment with data.
+    /// Takes in a segment with data.
     fn data(&mut self, at: Duration, segment: &Segment, from: usize, settings: &Settings) {
         let end = segment.seq + segment.payload_bytes;
         let direction = &mut self.directions[from];
@@ -275,7 +275,7 @@ impl Connection {
         self.account(at, segment, from, new_bytes, by_tcp);
     }
 
-    /// New data is on its way: into the books with it.
+    /// Accounts for new data on its way.
     fn account(
         &mut self,
         at: Duration,
@@ -318,7 +318,7 @@ impl Connection {
         direction.flight.push(Sent { end, at, again: false, flight_bytes, small });
     }
 
-    /// Whose turn it is to talk.
+    /// Notes which end's turn it is to talk.
     fn turn(&mut self, at: Duration, from: usize) {
         let to = 1 - from;
         if self.directions[to].last_data > self.directions[from].last_data {
@@ -351,7 +351,7 @@ impl Connection {
         self.tallies.record(by, &stall, self.first_seen, &self.recent);
     }
 
-    /// The stall, without what is counted as lost already.
+    /// Returns the stall, without the time that is counted as lost already.
     fn lost_once(&mut self, stall: &Stall) -> Stall {
         let since = stall.since.max(self.lost_until);
         let lost = stall.lost.min(stall.until.saturating_sub(since));
@@ -361,7 +361,7 @@ impl Connection {
         Stall { lost, ..*stall }
     }
 
-    /// A pause in the middle of a reply: what it is tells only what comes after.
+    /// Notes a pause in the middle of a reply: only what comes after tells what it was.
     fn pause(&mut self, by: usize, stall: &Stall) {
         self.exchanges.pause(stall.until.saturating_sub(stall.since));
         if stall.cause != Cause::Event {
@@ -370,7 +370,7 @@ impl Connection {
         }
     }
 
-    /// A reply that has an end was a reply: its first pause counts.
+    /// Counts the first pause of a reply that has ended, and so was a reply.
     fn count_pause(&mut self) {
         if let Some(paused) = self.paused.take() {
             let (by, stall, recent) = *paused;
@@ -388,14 +388,14 @@ impl Connection {
                 self.had_to(by, &again);
             }
         }
-        // What paused again and again until the end was no reply, but events.
+        // What paused again and again until the end was a stream of events, not a reply.
         if !self.exchanges.has_paused_again() {
             self.count_pause();
         }
         self.exchanges.finish();
     }
 
-    /// The role of the end with that index.
+    /// Returns the role of the end with that index.
     pub(crate) fn role(&self, end: usize) -> Role {
         role(end, self.client())
     }

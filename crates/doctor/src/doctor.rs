@@ -14,10 +14,10 @@ use crate::remedy::{Context, remedies};
 use crate::report::{self, Report, SCHEMA_VERSION, Summary};
 use crate::{Role, Severity, hosts, verdict};
 
-/// What to look for.
+/// Options of the diagnosis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// Report connections without a finding, and harmless oddities, too.
+    /// Whether connections without a finding, and harmless oddities, are reported, too.
     pub every_connection: bool,
     /// A program that takes this long for a reply, or longer, is named.
     pub slow_application: Duration,
@@ -29,10 +29,10 @@ impl Default for Settings {
     }
 }
 
-/// Connections that keep examples of their stalls, about: at least these, at most twice as many.
+/// About how many connections keep examples of their stalls: at least these, at most twice as many.
 const PICTURED: usize = 1000;
 
-/// Listens to connections, and says in the end what is wrong with them.
+/// Takes in the segments of all connections, and says in the end what is wrong with each.
 #[derive(Debug, Default)]
 pub struct Doctor {
     settings: Settings,
@@ -40,20 +40,20 @@ pub struct Doctor {
     clock: Clock,
     first_seen: Option<Duration>,
     last_seen: Duration,
-    /// By their ends; `None` is one that is over and has been reported.
+    /// Connections by their ends; `None` is one that is over and has been reported.
     connections: FxHashMap<Ends, Option<Box<Connection>>>,
     /// Reports of connections that are over.
     ended: Vec<report::Connection>,
 }
 
 impl Doctor {
-    /// A doctor who has seen nothing yet.
+    /// Creates a doctor that has seen nothing yet.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self { settings, ..Self::default() }
     }
 
-    /// A segment, seen at a time since 1970. Times may go back a little, as captures' do.
+    /// Takes in a segment, seen at a time since 1970. Times may go back a little, as captures' do.
     pub fn segment(&mut self, at: Duration, segment: &Segment) {
         self.summary.segments += 1;
         self.summary.payload_bytes += u64::from(segment.payload_bytes);
@@ -65,7 +65,7 @@ impl Doctor {
         {
             let timestamp = segment.timestamps.map(|(value, _)| value);
             let checked = self.clock.check(at, &known.directions[from], timestamp);
-            // Frames of others may have come before it was known.
+            // Frames of other connections may have come before the step was known.
             if checked < at {
                 (at, self.last_seen) = (checked, checked);
             }
@@ -73,7 +73,7 @@ impl Doctor {
         self.first_seen.get_or_insert(at);
         self.last_seen = self.last_seen.max(at);
         let heard = Heard { at, segment, from, settings: &self.settings };
-        // Not by `entry`, which would copy the key for every segment.
+        // Not `entry`, which would copy the key for every segment.
         let Left { before, over } = match self.connections.get_mut(&ends) {
             Some(place) => heard.at(place),
             None => heard.at(self.connections.entry(ends).or_insert_with(|| heard.first())),
@@ -86,7 +86,7 @@ impl Doctor {
         }
     }
 
-    /// A frame that yielded no segment.
+    /// Counts a frame that yielded no segment.
     pub fn unread(&mut self, why: Unread) {
         match why {
             Unread::NotTcp => self.summary.not_tcp += 1,
@@ -95,7 +95,7 @@ impl Doctor {
         }
     }
 
-    /// What is wrong.
+    /// Returns the report of all that was seen.
     #[must_use]
     pub fn finish(mut self) -> Report {
         for connection in std::mem::take(&mut self.connections).into_values().flatten() {
@@ -122,7 +122,7 @@ impl Doctor {
         }
     }
 
-    /// Nobody looks at the pictures of thousands of connections: the worst keep theirs.
+    /// Drops the examples of all but the worst connections: nobody looks at the pictures of thousands.
     fn forget_pictures(&mut self) {
         self.ended.sort_by_key(|connection| std::cmp::Reverse(connection.lost));
         for connection in self.ended.iter_mut().skip(PICTURED) {
@@ -157,12 +157,12 @@ impl Doctor {
 struct Heard<'a> {
     at: Duration,
     segment: &'a Segment,
-    /// Which end has sent it.
+    /// Index of the end that sent it.
     from: usize,
     settings: &'a Settings,
 }
 
-/// Connections that a segment has brought to their end: the one that had these ends before, and this.
+/// Connections that are over with this segment: the one that had these ends before, and this one.
 #[derive(Default)]
 struct Left {
     before: Option<Box<Connection>>,
@@ -170,19 +170,19 @@ struct Left {
 }
 
 impl Heard<'_> {
-    /// The connection that it is the first segment of.
+    /// Returns the connection of which it is the first segment.
     fn first(self) -> Option<Box<Connection>> {
         let mut ends = [self.segment.source, self.segment.destination];
         ends.rotate_left(self.from);
         Some(Box::new(Connection::new(ends, self.at)))
     }
 
-    /// Told to the connection at this place.
+    /// Hands the segment to the connection at this place.
     fn at(self, place: &mut Option<Box<Connection>>) -> Left {
         let syn = self.segment.flags.has(Flags::SYN);
         let mut left = Left::default();
         match place {
-            // Of what is over, an echo may still come.
+            // A straggler of a connection that is over may still come.
             None if !syn => return left,
             None => *place = self.first(),
             Some(old) if syn && old.begins_anew(self.segment, self.from) => {
@@ -200,7 +200,7 @@ impl Heard<'_> {
     }
 }
 
-/// Says what to do about each finding.
+/// Adds to each finding what to do about it.
 fn prescribe(connection: &mut report::Connection) {
     for finding in &mut connection.findings {
         let holder = finding.bytes_held_by;
@@ -228,8 +228,8 @@ fn worst(connection: &report::Connection) -> Option<Severity> {
     connection.findings.iter().map(|f| f.severity).max()
 }
 
-/// The two ends of a connection in an order of their own, as numbers: they are hashed and compared
-/// for every segment.
+/// The two ends of a connection in a canonical order, as numbers: they are hashed and compared for
+/// every segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Ends {
     addresses: [u64; 4],
@@ -237,7 +237,7 @@ struct Ends {
 }
 
 impl Ends {
-    /// Those of a segment, and which of them has sent it.
+    /// Returns the ends of a segment, and which of them sent it.
     fn of(segment: &Segment) -> (Self, usize) {
         let [source, destination] = [segment.source, segment.destination].map(number);
         if source <= destination {
@@ -256,7 +256,7 @@ impl Ends {
 
 impl Hash for Ends {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // The halves of an address in one: of IPv4's the upper one is always the same.
+        // The halves of an address in one word: of IPv4's the upper one is always the same.
         let [a, b, c, d] = self.addresses;
         state.write_u64(a.rotate_left(32) ^ b);
         state.write_u64(c.rotate_left(32) ^ d);
@@ -264,7 +264,7 @@ impl Hash for Ends {
     }
 }
 
-/// An end as a number: an address of IPv4 as IPv6 maps it (RFC 4291 §2.5.5.2).
+/// Returns an end as a number: an address of IPv4 as an IPv4-mapped one (RFC 4291 §2.5.5.2).
 fn number(end: Endpoint) -> (u128, u16) {
     let address = match end.address {
         IpAddr::V4(address) => 0xffff_0000_0000 | u128::from(u32::from(address)),

@@ -1,4 +1,4 @@
-//! Requests and their replies, as far as the directions of data tell.
+//! Requests and their replies, as far as the directions of the data tell.
 
 use std::time::Duration;
 
@@ -6,29 +6,29 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Exchanges {
     begun: Option<Duration>,
-    /// The last octet of the request under way, or of its reply.
+    /// When the last octet came of the request under way, or of its reply.
     last: Duration,
     replied: bool,
     paused: bool,
     paused_again: bool,
     /// Requests that were answered.
     pub(crate) answered: u32,
-    /// Requests that came as soon as the server had said something.
+    /// Requests that came as soon as the server had sent something.
     prompt: u16,
-    /// Requests that came amid a server's events: after several, and sooner after the last than that
-    /// came after the one before.
+    /// Requests that came amid a server's events: after several, and sooner after the last event
+    /// than that one came after the one before.
     amid: u16,
     /// Milliseconds of the last pause of the reply under way.
     beat_ms: u16,
-    /// From each of those requests' first octet to its reply's last.
+    /// The time from each of those requests' first octet to its reply's last, added up.
     pub(crate) time: Duration,
 }
 
 impl Exchanges {
-    /// The client has sent data. `prompt`: no later after the server's last than it reacts.
+    /// Notes data of the client. `prompt`: it came no later after the server's last than the client reacts.
     pub(crate) fn request(&mut self, at: Duration, prompt: bool) {
         if self.replied {
-            // One pause is a reply's, and so is what follows it at once.
+            // A single pause is part of a reply, and so is what follows it at once.
             let beat = Duration::from_millis(self.beat_ms.into());
             let amid =
                 self.paused_again && (beat / 4..beat).contains(&at.saturating_sub(self.last));
@@ -40,7 +40,7 @@ impl Exchanges {
         self.last = at;
     }
 
-    /// The server has sent data.
+    /// Notes data of the server.
     pub(crate) fn reply(&mut self, at: Duration) {
         if self.begun.is_some() {
             self.replied = true;
@@ -48,34 +48,34 @@ impl Exchanges {
         }
     }
 
-    /// Whether a request waits for its reply, or for the rest of it.
+    /// Returns whether a request waits for its reply, or for the rest of it.
     pub(crate) fn waiting(&self) -> bool {
         self.begun.is_some()
     }
 
-    /// The reply under way goes on after a pause of that length.
+    /// Notes that the reply under way goes on after a pause of that length.
     pub(crate) fn pause(&mut self, length: Duration) {
         self.beat_ms = u16::try_from(length.as_millis()).unwrap_or(u16::MAX);
         self.paused_again = self.paused;
         self.paused = true;
     }
 
-    /// Whether it has done so more than once: then these may be events that come one by one.
+    /// Returns whether the reply has paused more than once: then these may be events that come one by one.
     pub(crate) fn has_paused_again(&self) -> bool {
         self.paused_again
     }
 
-    /// Whether some of the reply to the request under way has come.
+    /// Returns whether some of the reply to the request under way has come.
     pub(crate) fn has_reply(&self) -> bool {
         self.replied
     }
 
-    /// Whether it has done so before.
+    /// Returns whether the reply under way has paused.
     pub(crate) fn has_paused(&self) -> bool {
         self.paused
     }
 
-    /// Nothing more belongs to the exchange under way, if there was a reply.
+    /// Ends the exchange under way, if there was a reply.
     pub(crate) fn finish(&mut self) {
         if !self.replied {
             return;
@@ -88,19 +88,19 @@ impl Exchanges {
         }
     }
 
-    /// Whether the client speaks only when the server has, and then at once.
+    /// Returns whether the client speaks only when the server has, and then at once.
     pub(crate) fn are_prompt(&self) -> bool {
         u32::from(self.prompt) * 10 >= self.answered.min(u16::MAX.into()) * 9
     }
 
-    /// Whether the client often speaks amid a server's events.
+    /// Returns whether the client often speaks amid a server's events.
     pub(crate) fn are_amid_events(&self) -> bool {
         /// A few may be coincidence.
         const FEW: u16 = 3;
         self.amid > FEW && u32::from(self.amid) * 3 >= self.answered.min(u16::MAX.into())
     }
 
-    /// From the first octet to the last of the request that has no reply yet.
+    /// Returns the time from the first octet to the last of the request that has no reply yet.
     pub(crate) fn unanswered(&self) -> Duration {
         self.begun.map(|begun| self.last.saturating_sub(begun)).unwrap_or_default()
     }

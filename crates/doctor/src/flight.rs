@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use uncork_wire::SeqNumber;
 
-/// Segments that are remembered one by one. A longer flight is a bulk transfer, of which a sample
-/// tells enough.
+/// How many segments are remembered one by one. A longer flight is a bulk transfer, of which a
+/// sample tells enough.
 const REMEMBERED: usize = 64;
 /// A segment in flight.
 #[derive(Debug, Clone, Copy)]
@@ -15,8 +15,8 @@ pub(crate) struct Sent {
     pub(crate) end: SeqNumber,
     /// When it was seen.
     pub(crate) at: Duration,
-    /// When it was seen first, if it has been sent again since: nobody knows which of the two an
-    /// ACK answers (Karn's algorithm, RFC 6298 §3).
+    /// Whether it has been retransmitted since: then it is unknown which of the two an ACK answers
+    /// (Karn's algorithm, RFC 6298 §3).
     pub(crate) again: bool,
     /// Octets in flight, itself included, when it was sent.
     pub(crate) flight_bytes: u32,
@@ -26,12 +26,12 @@ pub(crate) struct Sent {
 
 /// The segments of one direction that wait for their ACK, oldest first.
 ///
-/// The oldest has a place of its own: a connection of requests and replies has hardly ever more
-/// than one segment in flight, and then allocates nothing.
+/// The oldest is stored in line: a connection of requests and replies hardly ever has more than one
+/// segment in flight, and then allocates nothing.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Flight {
     oldest: Option<Sent>,
-    // Boxed to cost a word, not four, where there is none: at almost every connection.
+    // Boxed, to cost one word and not four where there is none: in almost every connection.
     #[allow(clippy::box_collection)]
     newer: Option<Box<VecDeque<Sent>>>,
 }
@@ -50,7 +50,7 @@ impl Flight {
         self.newer.get_or_insert_default().push_back(sent);
     }
 
-    /// Takes away what an ACK covers, and returns the newest of it.
+    /// Removes what an ACK covers, and returns the newest of it.
     pub(crate) fn acknowledge(&mut self, ack: SeqNumber) -> Option<Sent> {
         let mut newest = None;
         while let Some(first) = self.oldest.filter(|sent| !sent.end.after(ack)) {
@@ -58,7 +58,7 @@ impl Flight {
             self.oldest = self.newer.as_mut().and_then(|newer| newer.pop_front());
         }
         if self.newer.as_ref().is_some_and(|newer| newer.is_empty()) {
-            // A connection that rests costs little memory.
+            // An idle connection takes little memory.
             self.newer = None;
         }
         newest
@@ -68,19 +68,19 @@ impl Flight {
         self.oldest.iter().chain(self.newer.iter().flat_map(|newer| newer.iter()))
     }
 
-    /// The segment that ends there or after, if it is remembered.
+    /// Returns the segment that ends there or after, if it is remembered.
     pub(crate) fn covering(&mut self, end: SeqNumber) -> Option<&mut Sent> {
         let mut all =
             self.oldest.iter_mut().chain(self.newer.iter_mut().flat_map(|newer| newer.iter_mut()));
         all.find(|sent| !sent.end.before(end))
     }
 
-    /// Whether a segment shorter than a full one is among them.
+    /// Returns whether a segment shorter than a full one is among them.
     pub(crate) fn has_small(&self) -> bool {
         self.iter().any(|sent| sent.small)
     }
 
-    /// How many there are, as far as they are remembered.
+    /// Returns how many segments are remembered.
     pub(crate) fn len(&self) -> usize {
         usize::from(self.oldest.is_some()) + self.newer.as_ref().map_or(0, |newer| newer.len())
     }

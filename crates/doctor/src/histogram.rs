@@ -1,4 +1,4 @@
-//! How long each of many things took, in little memory.
+//! Distributions of times, in little memory.
 //!
 //! A doctor that looks at a hundred thousand connections has several of these for each: an empty
 //! one allocates nothing, one with a few values takes a few dozen octets, and none grows with the
@@ -13,10 +13,10 @@ use crate::{Bucket, Spread};
 const SUB_BITS: u32 = 5;
 const SUBS: u64 = 1 << SUB_BITS;
 
-/// What is shorter than 2¹⁰ ns falls into [`SUBS`] buckets of 32 ns: no capture has a better clock.
+/// Times shorter than 2¹⁰ ns fall into [`SUBS`] buckets of 32 ns: no capture has a better clock.
 const LINEAR_BITS: u32 = 10;
 
-/// Longer than 2⁴⁴ ns (almost five hours) is all the same; only the maximum tells more.
+/// Times longer than 2⁴⁴ ns (almost five hours) share a bucket; only the maximum tells more.
 const LONGEST_BITS: u32 = 44;
 
 /// Buckets for each power of two in [`Histogram::buckets`]: a tenth of the value wide.
@@ -34,7 +34,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// An empty one; allocates nothing.
+    /// Creates an empty histogram; allocates nothing.
     #[must_use]
     pub const fn new() -> Self {
         Self { counts: Vec::new(), total: 0, shortest_ns: 0, longest_ns: 0 }
@@ -45,7 +45,7 @@ impl Histogram {
         self.record_times(time, 1);
     }
 
-    /// Adds the same time so often.
+    /// Adds the same time `times` times.
     pub fn record_times(&mut self, time: Duration, times: u32) {
         if times == 0 {
             return;
@@ -78,19 +78,19 @@ impl Histogram {
         }
     }
 
-    /// How many times were recorded.
+    /// Returns how many times were recorded.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.total
     }
 
-    /// Whether none was.
+    /// Returns whether no time was recorded.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.total == 0
     }
 
-    /// Median, 99th percentile and maximum; all zero if nothing was recorded.
+    /// Returns the median, 99th percentile and maximum; all zero if nothing was recorded.
     #[must_use]
     pub fn spread(&self) -> Spread {
         Spread {
@@ -101,7 +101,7 @@ impl Histogram {
         }
     }
 
-    /// A time that `percent` of the values do not exceed, and the rest do (nearest rank).
+    /// Returns a time that `percent` of the values do not exceed, and the rest do (nearest rank).
     #[must_use]
     pub fn percentile(&self, percent: u8) -> Duration {
         let counted: u64 = self.counts.iter().map(|&(_, times)| u64::from(times)).sum();
@@ -113,12 +113,12 @@ impl Histogram {
         });
         let Some(&(bucket, _)) = reached else { return Duration::ZERO };
         let (from, to) = bounds(bucket);
-        // Nothing was shorter or longer than these; a single value is exact.
+        // No value was shorter or longer than these, so a single value is exact.
         let middle = (from + (to - from) / 2).clamp(self.shortest_ns, self.longest_ns);
         Duration::from_nanos(middle)
     }
 
-    /// All times, each as the middle of its bucket, shortest first, with how many there were.
+    /// Returns all times, each as the middle of its bucket, shortest first, with how many there were.
     pub fn times(&self) -> impl Iterator<Item = (Duration, u32)> {
         self.counts.iter().map(|&(bucket, times)| {
             let (from, to) = bounds(bucket);
@@ -127,8 +127,8 @@ impl Histogram {
         })
     }
 
-    /// The distribution for a picture: the buckets that are not empty, in order, each about a
-    /// tenth of its value wide.
+    /// Returns the distribution for a picture: the buckets that are not empty, in order, each about
+    /// a tenth of its value wide.
     #[must_use]
     pub fn buckets(&self) -> Vec<Bucket> {
         let mut shown: Vec<Bucket> = Vec::new();
@@ -156,7 +156,7 @@ impl Histogram {
     }
 }
 
-/// Number of the bucket that `ns` falls into.
+/// Returns the number of the bucket that `ns` falls into.
 #[allow(clippy::cast_possible_truncation)] // at most 1,119
 fn bucket_of(ns: u64) -> u16 {
     let ns = ns.min((1 << LONGEST_BITS) - 1);
@@ -168,7 +168,7 @@ fn bucket_of(ns: u64) -> u16 {
     (octave * SUBS + (ns >> (power - SUB_BITS)) % SUBS) as u16
 }
 
-/// The times that fall into a bucket, in nanoseconds: from the first, below the second.
+/// Returns the bounds of a bucket, in nanoseconds: from the first, below the second.
 fn bounds(bucket: u16) -> (u64, u64) {
     let (octave, sub) = (u64::from(bucket) / SUBS, u64::from(bucket) % SUBS);
     if octave == 0 {

@@ -9,15 +9,15 @@ use crate::verdict::words::{count, ms};
 
 /// A sender's queue that others have to pass.
 struct Queue {
-    /// What an ACK takes through it (median).
+    /// Median time that an ACK takes through it.
     delay: Duration,
-    /// Whether a connection has been found to wait behind it.
+    /// Whether a connection was found to wait in it.
     blamed: bool,
 }
 
-/// A request that waits behind its own host's bulk transfer looks, where it was captured, as if the
-/// other end's program were slow. If there is such a queue and the time is its length, it is the
-/// queue's.
+/// Blames a sender's queue for waits that look like the other end's program: that is how a request
+/// looks, where it was captured, that queues after its own host's bulk transfer. If there is such a
+/// queue and the wait is as long as its delay, the queue is to blame.
 pub(crate) fn blame_queues(connections: &mut [Connection]) {
     let mut queues = queues(connections);
     for connection in connections.iter_mut() {
@@ -38,7 +38,7 @@ pub(crate) fn blame_queues(connections: &mut [Connection]) {
     }
 }
 
-/// The addresses of a connection, the given end's first.
+/// Returns the addresses of a connection, the given end's first.
 fn ends(connection: &Connection, first: Role) -> (IpAddr, IpAddr) {
     let client = connection.client.endpoint.address;
     let server = connection.server.endpoint.address;

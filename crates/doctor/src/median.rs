@@ -3,8 +3,8 @@
 /// How many values are kept.
 const KEPT: usize = 8;
 
-/// Keeps every n-th of the values, where n doubles whenever there are too many: an evenly spaced
-/// sample, the same at each run over the same values.
+/// A sample of every n-th value, where n doubles whenever there are too many: evenly spaced, and
+/// the same in each run over the same values.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Median {
     kept: [u32; KEPT],
@@ -38,7 +38,7 @@ impl Median {
         self.stride = (self.stride + 1).min(31);
     }
 
-    /// The middle one of the values, 0 if there are none.
+    /// Returns the median of the values, 0 if there are none.
     pub(crate) fn get(&self) -> u32 {
         let mut kept = self.kept;
         let kept = &mut kept[..usize::from(self.filled)];

@@ -1,26 +1,26 @@
-//! Messages: runs of data in one direction, as a program's logical packets look from outside.
+//! Messages: runs of data in one direction, as a program's logical packets look on the wire.
 
 use std::time::Duration;
 
 use crate::median::Median;
 
-/// Data that follows this soon belongs to the same message: a program that writes in a loop, not
-/// one that was asked again or waited for something.
+/// Data that follows this soon belongs to the same message: from a program that writes in a loop,
+/// not one that received another request or waited for something.
 const SAME_BURST: Duration = Duration::from_millis(1);
 
 /// The messages of one direction.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Messages {
     now: Message,
-    /// Finished ones.
+    /// Finished messages.
     pub(crate) count: u32,
-    /// Segments in each.
+    /// Segments per message.
     pub(crate) segments: Median,
-    /// Octets in each.
+    /// Octets per message.
     pub(crate) bytes: Median,
-    /// Short last segments that followed full ones at once: nothing held them.
+    /// Short last segments that followed full ones at once: they were not held.
     pub(crate) prompt_tails: u32,
-    /// What was sent in needlessly many segments.
+    /// Messages that were sent in needlessly many segments.
     pub(crate) tiny: Tiny,
 }
 
@@ -51,13 +51,13 @@ pub(crate) struct Message {
 }
 
 impl Messages {
-    /// The message under way.
+    /// Returns the message under way.
     pub(crate) fn now(&self) -> &Message {
         &self.now
     }
 
-    /// A segment with new data, so long after the one before. `held`: it is late because it was
-    /// held, so it belongs to what was before.
+    /// Takes in a segment with new data, `pause` after the one before. `held`: it is late because
+    /// it was held, so it belongs to the message before.
     pub(crate) fn data(&mut self, pause: Duration, bytes: u32, full_bytes: u32, held: bool) {
         let soon = pause <= SAME_BURST;
         if self.now.segments > 0 && !soon && !held {
@@ -72,7 +72,7 @@ impl Messages {
         self.now.full += u32::from(bytes >= full_bytes);
     }
 
-    /// The other end has answered, or all is over.
+    /// Ends the message: the other end has answered, or the connection is over.
     pub(crate) fn finish(&mut self, full_bytes: u32) {
         let message = std::mem::take(&mut self.now);
         if message.segments == 0 {
@@ -82,7 +82,7 @@ impl Messages {
         self.segments.record(message.segments);
         self.bytes.record(message.bytes);
         let needed = message.bytes.div_ceil(full_bytes.max(1)).max(1);
-        // Four segments where one would do, most of them right behind each other.
+        // Four times as many segments as needed, most of them back to back.
         if message.segments >= 4 * needed && message.at_once * 2 >= message.segments {
             self.tiny.messages += 1;
             self.tiny.segments = self.tiny.segments.saturating_add(message.segments);

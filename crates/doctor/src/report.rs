@@ -1,4 +1,4 @@
-//! What the doctor has to say: the shapes that the table, the JSON and the page are made from.
+//! The doctor's report: the types that the table, the JSON and the page are made from.
 //!
 //! `docs/doctor.schema.json` describes the JSON; a change of these shapes changes
 //! [`SCHEMA_VERSION`].
@@ -12,33 +12,33 @@ use uncork_wire::Endpoint;
 /// added.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// Everything that was found.
+/// The whole report.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
     /// What was looked at.
     pub summary: Summary,
-    /// How the sockets were looked at, if they were not traced. What was found is then a floor, and
+    /// How the sockets were polled, if they were not traced. What was found is then a lower bound, and
     /// requests and messages are not counted.
     pub sampling: Option<Sampling>,
     /// The command that was watched, and how it ended.
     pub command: Option<Command>,
-    /// What the rest of the report stands on, each a sentence.
+    /// The reservations that the rest of the report is subject to, each a sentence.
     pub notes: Vec<String>,
     /// One entry for each connection that has a finding, worst first; all of them if asked.
     pub connections: Vec<Connection>,
 }
 
-/// How often sockets were looked at.
+/// The polling of sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Sampling {
-    /// How many times.
+    /// Number of polls.
     pub looks: u64,
-    /// From one look to the next, typically, in milliseconds.
+    /// Typical time from one poll to the next, in milliseconds.
     #[serde(rename = "typical_ms", serialize_with = "milliseconds")]
     pub typical: Duration,
-    /// And at most.
+    /// Longest time from one poll to the next, in milliseconds.
     #[serde(rename = "longest_ms", serialize_with = "milliseconds")]
     pub longest: Duration,
 }
@@ -48,18 +48,18 @@ pub struct Sampling {
 pub struct Command {
     /// Its name and arguments, with blanks between.
     pub line: String,
-    /// Its exit status; nothing if a signal ended it, or if it still ran.
+    /// Its exit status; none if a signal ended it, or if it was still running.
     pub status: Option<i32>,
     /// The number of the signal that ended it.
     pub signal: Option<i32>,
 }
 
-/// What was looked at, as numbers.
+/// The totals of what was seen.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Summary {
     /// TCP segments that were understood (a segment train counts once).
     pub segments: u64,
-    /// Data in them, in octets.
+    /// Octets of data in them.
     pub payload_bytes: u64,
     /// Frames that are not TCP.
     pub not_tcp: u64,
@@ -67,14 +67,14 @@ pub struct Summary {
     pub cut_short: u64,
     /// Frames or options that contradict themselves.
     pub malformed: u64,
-    /// From the first to the last segment, in milliseconds.
+    /// Time from the first to the last segment, in milliseconds.
     #[serde(rename = "duration_ms", serialize_with = "milliseconds")]
     pub duration: Duration,
     /// Connections seen.
     pub connections: u64,
-    /// Connections with a finding that is not harmless.
+    /// Connections with at least one finding that is not harmless.
     pub connections_with_findings: u64,
-    /// Findings that are harmless; they stand with their connections only if they were asked for.
+    /// Harmless findings; they are listed with their connections only on request.
     pub harmless: u64,
     /// Stalls of all connections.
     pub stalls: u64,
@@ -95,19 +95,18 @@ pub struct Connection {
     pub server: Party,
     /// When its first segment was seen, in seconds since 1970.
     pub first_seen: f64,
-    /// From its first to its last segment, in milliseconds.
+    /// Time from its first to its last segment, in milliseconds.
     #[serde(rename = "duration_ms", serialize_with = "milliseconds")]
     pub duration: Duration,
-    /// Whether its beginning was seen.
+    /// Whether its handshake was seen.
     pub handshake_seen: bool,
     /// Shortest round trip, from client to server and back, in milliseconds.
     #[serde(rename = "rtt_ms", serialize_with = "some_milliseconds")]
     pub rtt: Option<Duration>,
     /// Requests that were answered.
     pub requests: u64,
-    /// Time from each request's first octet to its reply's last, added up, in milliseconds. Where
-    /// something was lost it holds that in any case: of a request without a reply, the time until
-    /// its own last octet.
+    /// Time from each request's first octet to its reply's last, added up, in milliseconds. Lost time
+    /// is always within it: of a request without a reply, the time until its own last octet counts.
     #[serde(rename = "request_ms", serialize_with = "milliseconds")]
     pub request_time: Duration,
     /// Stalls that TCP is to blame for.
@@ -125,7 +124,7 @@ pub struct Party {
     /// Address and port.
     #[serde(serialize_with = "display")]
     pub endpoint: Endpoint,
-    /// Who it is, where that was seen (live only).
+    /// Its process, where that was seen (live only).
     pub process: Option<Process>,
     /// Segments with data that it sent (a segment train counts once).
     pub data_segments: u64,
@@ -156,16 +155,16 @@ pub struct Process {
     pub tid: Option<u32>,
     /// Its name (comm).
     pub name: String,
-    /// How it was started, as a shell takes it, if that was seen; what is too long ends with "…".
+    /// Its command line, quoted for a shell, if that was seen; one that is too long ends with "…".
     pub command: Option<String>,
-    /// No library can be preloaded into its program: that is static, of Go, or gains rights.
+    /// Whether no library can be preloaded into its program: that is static, of Go, or gains privileges.
     #[serde(skip)]
     pub beyond_preload: bool,
     /// Descriptor of the socket, if known.
     pub fd: Option<i32>,
 }
 
-/// What libuncork.so has done for a socket.
+/// The work of libuncork.so for a socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Uncork {
     /// Where it holds small writes: `kernel`, `user`, or `off`.
@@ -176,20 +175,20 @@ pub struct Uncork {
     pub writes: u64,
     /// What it wrote, in octets.
     pub bytes: u64,
-    /// Logical packets that these left as.
+    /// Logical packets in which these left.
     pub pushes: u64,
-    /// Packets that were not sent, since their bytes left with others.
+    /// Packets that were saved, since their bytes left with others.
     pub packets_saved: u64,
     /// What pushed them, where that was counted.
     pub pushed_by: Vec<Push>,
     /// How long bytes were held, where that was measured.
     pub held: Option<Spread>,
-    /// Whether this is all, told when the socket was closed or its process ended; otherwise more
-    /// may have followed.
+    /// Whether these are the final counts, told when the socket was closed or its process ended;
+    /// otherwise more may have followed.
     pub complete: bool,
 }
 
-/// What lets held bytes go.
+/// A cause that lets held bytes go.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Push {
     /// The call, or `timer`.
@@ -199,23 +198,22 @@ pub struct Push {
 }
 
 impl Uncork {
-    /// Whether it gathers this socket's writes.
+    /// Returns whether it gathers this socket's writes.
     #[must_use]
     pub fn helps(&self) -> bool {
         self.state.starts_with("helped")
     }
 }
 
-/// Whether an option was in force, as far as can be told.
+/// The state of an option, as far as it can be determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InForce {
-    /// It was, it seems: bytes waited for an ACK (as those do that were sent with MSG_MORE); or the
-    /// kernel said so.
+    /// It was, it seems: bytes waited for an ACK (as those sent with MSG_MORE do); or the kernel said so.
     On,
-    /// It was not: small segments left behind each other, or the kernel said so.
+    /// It was not: small segments left without waiting for each other's ACK, or the kernel said so.
     Off,
-    /// Both at different times.
+    /// It was on at times and off at others.
     Changed,
     /// Nothing happened that would tell.
     Unknown,
@@ -226,47 +224,47 @@ pub enum InForce {
 pub struct Spread {
     /// How many were measured.
     pub count: u64,
-    /// Half were at most this long, in milliseconds.
+    /// Median: half were at most this long, in milliseconds.
     #[serde(rename = "p50_ms", serialize_with = "milliseconds")]
     pub p50: Duration,
-    /// One in a hundred was longer than this, in milliseconds.
+    /// 99th percentile: one in a hundred was longer than this, in milliseconds.
     #[serde(rename = "p99_ms", serialize_with = "milliseconds")]
     pub p99: Duration,
-    /// None was longer, in milliseconds.
+    /// Maximum, in milliseconds.
     #[serde(rename = "max_ms", serialize_with = "milliseconds")]
     pub max: Duration,
 }
 
-/// How many times were about this long.
+/// A bucket of a distribution of times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Bucket {
-    /// None of them was shorter, in milliseconds.
+    /// Lower bound: none was shorter, in milliseconds.
     #[serde(rename = "from_ms", serialize_with = "milliseconds")]
     pub from: Duration,
-    /// All of them were shorter than this, in milliseconds.
+    /// Upper bound: all were shorter than this, in milliseconds.
     #[serde(rename = "to_ms", serialize_with = "milliseconds")]
     pub to: Duration,
-    /// How many.
+    /// Times in the bucket.
     pub count: u64,
 }
 
-/// What can be wrong.
+/// The kinds of findings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Nagle's algorithm held bytes until an ACK that the other end delayed.
+    /// Nagle's algorithm held bytes until an ACK that the other end had delayed.
     NagleDelayedAck,
     /// An ACK was delayed, with nothing to piggyback on.
     DelayedAck,
     /// ACKs were quick at first and late once the quick-ACK credits were spent.
     #[serde(rename = "quickack_exhausted")]
     QuickAckExhausted,
-    /// A corked tail (TCP_CORK, MSG_MORE) left by the kernel's timeout of 200 ms; or one of MSG_MORE by
-    /// the ACK of what was before it.
+    /// A corked tail (TCP_CORK, MSG_MORE) was sent by the kernel's timeout of 200 ms; or one sent with
+    /// MSG_MORE by the ACK of what was before it.
     CorkTimeout,
     /// Many tiny segments where few would do.
     TinyPackets,
-    /// A short last segment was held behind full ones.
+    /// A short last segment was held after full ones.
     Runt,
     /// TCP_NODELAY was asked for and is not in force.
     #[serde(rename = "nodelay_not_in_force")]
@@ -275,21 +273,21 @@ pub enum Kind {
     SenderQueue,
     /// The receiver's window was shut.
     ZeroWindow,
-    /// Segments were lost and sent again.
+    /// Segments were lost and retransmitted.
     Retransmission,
-    /// The program took its time: not TCP.
+    /// The program took its time: not TCP's fault.
     Application,
 }
 
-/// What a finding costs.
+/// The cost of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// An oddity that nobody waited for.
+    /// An oddity that cost no waiting.
     Harmless,
-    /// Packets and processor time, but no waiting that could be measured.
+    /// Packets and processor time were wasted, but no waiting could be measured.
     Waste,
-    /// Somebody waited.
+    /// Time was lost waiting.
     LostTime,
 }
 
@@ -304,7 +302,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The other end.
+    /// Returns the other end.
     #[must_use]
     pub fn other(self) -> Self {
         match self {
@@ -314,14 +312,14 @@ impl Role {
     }
 }
 
-/// One thing that is wrong with a connection.
+/// A finding about a connection.
 #[derive(Debug, Clone, Serialize)]
 pub struct Finding {
-    /// What.
+    /// The kind of trouble.
     pub kind: Kind,
     /// What it costs.
     pub severity: Severity,
-    /// How often.
+    /// How often it happened.
     pub count: u64,
     /// Time that it cost, in milliseconds. For [`Kind::Application`] the program's own time, which
     /// is not part of the connection's sum.
@@ -329,12 +327,12 @@ pub struct Finding {
     pub lost: Duration,
     /// How long each took.
     pub each: Spread,
-    /// The same as a distribution ([`crate::Histogram::buckets`]): what is not empty, shortest
-    /// first.
+    /// The distribution of these times ([`crate::Histogram::buckets`]): the buckets that are not empty,
+    /// shortest first.
     pub histogram: Vec<Bucket>,
-    /// Whose bytes it is about: who held them back, sent them in crumbs, or sent them again.
+    /// The end whose bytes it is about: that held them, sent tiny segments, or retransmitted.
     pub bytes_held_by: Option<Role>,
-    /// Who held the ACK, or the window.
+    /// The end that held the ACK, or shut the window.
     pub ack_held_by: Option<Role>,
     /// What was seen, in a sentence or two, with its numbers.
     pub evidence: String,
@@ -344,10 +342,10 @@ pub struct Finding {
     pub examples: Vec<Example>,
 }
 
-/// One way to cure a finding.
+/// A way to cure a finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Remedy {
-    /// At which end.
+    /// The end at which it is applied.
     pub at: Role,
     /// A command or a setting, one line.
     pub line: String,
@@ -361,30 +359,30 @@ pub struct Example {
     /// When it began, in milliseconds after the connection's first segment.
     #[serde(rename = "begin_ms", serialize_with = "milliseconds")]
     pub begin: Duration,
-    /// When it ended.
+    /// When it ended, in the same unit.
     #[serde(rename = "end_ms", serialize_with = "milliseconds")]
     pub end: Duration,
     /// What was seen from shortly before to shortly after, in order.
     pub events: Vec<Seen>,
 }
 
-/// One thing that was seen.
+/// An event that was seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Seen {
-    /// When, in milliseconds after the connection's first segment.
+    /// When it was seen, in milliseconds after the connection's first segment.
     #[serde(rename = "at_ms", serialize_with = "milliseconds")]
     pub at: Duration,
-    /// Who did it.
+    /// The end that did it.
     pub by: Role,
-    /// What.
+    /// What it was.
     pub what: What,
-    /// Data, in octets, where it is about data.
+    /// Length in octets, where it is about data.
     pub bytes: u32,
-    /// Offset of its first octet in this direction's stream; of what is acknowledged for an ACK.
+    /// Offset of its first octet in this direction's stream; for an ACK, of what is acknowledged.
     pub offset: u32,
 }
 
-/// Something that can be seen.
+/// The kinds of events that can be seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
@@ -392,21 +390,21 @@ pub enum What {
     Syn,
     /// A segment with data.
     Data,
-    /// A segment with data that was sent before.
+    /// A retransmitted segment with data.
     Again,
     /// An ACK without data.
     Ack,
     /// An ACK that shuts the window.
     WindowShut,
-    /// An ACK that opens it again.
+    /// An ACK that reopens the window.
     WindowOpen,
-    /// The end of a direction.
+    /// A FIN: the end of a direction.
     Fin,
     /// A reset.
     Reset,
-    /// A call of the program that writes (live only).
+    /// A write call of the program (live only).
     Write,
-    /// A call of the program that waits (live only).
+    /// A read call of the program, which waits (live only).
     Read,
     /// The kernel's delayed-ACK timer (live only).
     AckTimer,
@@ -418,7 +416,7 @@ fn milliseconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, 
     serializer.serialize_f64(time.as_micros() as f64 / 1000.0)
 }
 
-#[allow(clippy::ref_option)] // the shape that serde wants
+#[allow(clippy::ref_option)] // The signature that serde requires.
 fn some_milliseconds<S: Serializer>(
     time: &Option<Duration>,
     serializer: S,

@@ -1,35 +1,35 @@
-//! Room that an end has for what the other one sends: its receive window, and how near that is to
+//! An end's receive window: the room that it has for the other end's data, and how near that is to
 //! being shut.
 
 use std::time::Duration;
 
 use uncork_wire::SeqNumber;
 
-/// How an end's receive window goes.
+/// The state of an end's receive window.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Room {
     /// The number after the last octet that the other end may send.
     edge: Option<SeqNumber>,
-    /// The window as it was last told, and the largest so far, in octets.
+    /// The window as last advertised, and the largest so far, in octets.
     bytes: u32,
     most_bytes: u32,
-    /// Of a window that has been shut, or nearly so: few ever are.
+    /// Details of a window that has been shut, or nearly so, which few ever are.
     narrow: Option<Box<Narrow>>,
 }
 
-/// How a window was shut, and opened.
+/// When a window was shut, and when it opened.
 #[derive(Debug, Clone, Default)]
 struct Narrow {
-    /// Since when it is shut.
+    /// Since when it has been shut.
     shut_since: Option<Duration>,
-    /// From when to when it was shut last.
+    /// From when to when it was last shut.
     was_shut: Option<(Duration, Duration)>,
-    /// When there was last room again for a segment, where there had been none; and the number
+    /// When there was last room again for a segment, after there had been none; and the number
     /// after the last octet that there had been room for.
     opened: Option<(Duration, SeqNumber)>,
-    /// The longest that it has held up the message under way.
+    /// The longest time that it has held up the message under way.
     longest: Duration,
-    /// When the program was last seen to have read, by an ACK of its own, and whether all.
+    /// When the program was last seen to have read, by an ACK of its own, and whether it had read all.
     read_at: Duration,
     read_all: bool,
 }
@@ -45,7 +45,7 @@ pub(crate) struct Told {
 }
 
 impl Room {
-    /// Takes note of whether the window is shut. A window of nothing is nothing at any scale.
+    /// Notes whether the window is shut. A window of zero is zero at any scale.
     pub(crate) fn tell_shut(&mut self, at: Duration, shut: bool) {
         match (shut, self.shut_since()) {
             (true, None) => self.narrow.get_or_insert_default().shut_since = Some(at),
@@ -58,8 +58,8 @@ impl Room {
         }
     }
 
-    /// Takes note of a window of a scale that is known, given up to where the other end has sent
-    /// and how long its full segments are.
+    /// Notes a window whose scale is known, given up to where the other end has sent and how long
+    /// its full segments are.
     pub(crate) fn tell(&mut self, told: Told, nxt: SeqNumber, full_bytes: u32) {
         let edge = told.ack + told.window_bytes;
         let (bytes_before, most_before) = (self.bytes, self.most_bytes);
@@ -73,7 +73,7 @@ impl Room {
         if let Some(narrow) = self.narrow.as_mut().filter(|_| told.pure) {
             (narrow.read_at, narrow.read_all) = (told.at, told.window_bytes >= most_before);
         }
-        // A reader that keeps up leaves its window as it is, whatever else is slow.
+        // The window of a reader that keeps up stays as it is, whatever else is slow.
         let behind = bytes_before.min(told.window_bytes) <= most_before / 2;
         let segment_bytes = i64::from(segment_bytes(full_bytes, most_before));
         if behind && i64::from(edge_before - nxt) < segment_bytes {
@@ -81,17 +81,17 @@ impl Room {
         }
     }
 
-    /// Since when it is shut.
+    /// Returns since when the window has been shut.
     pub(crate) fn shut_since(&self) -> Option<Duration> {
         self.narrow.as_ref()?.shut_since
     }
 
-    /// From when to when it was shut last.
+    /// Returns from when to when it was last shut.
     pub(crate) fn was_shut(&self) -> Option<(Duration, Duration)> {
         self.narrow.as_ref()?.was_shut
     }
 
-    /// When there was last room again for a segment of these octets, for which there had been none.
+    /// Returns when there was last room again for this segment, for which there had been none.
     pub(crate) fn opened_for(
         &self,
         seq: SeqNumber,
@@ -103,32 +103,32 @@ impl Room {
         (seq + least_bytes).after(edge_before).then_some(at)
     }
 
-    /// Whether it was then that there was room again.
+    /// Returns whether it was at that moment that there was room again.
     pub(crate) fn opened_at(&self, at: Duration) -> bool {
         let opened = self.narrow.as_ref().and_then(|narrow| narrow.opened);
         opened.is_some_and(|(opened, _)| opened == at)
     }
 
-    /// The window has held up the message under way for so long.
+    /// Notes that the window has held up the message under way for that long.
     pub(crate) fn held_up(&mut self, lost: Duration) {
         let narrow = self.narrow.get_or_insert_default();
         narrow.longest = narrow.longest.max(lost);
     }
 
-    /// The longest that it has done so.
+    /// Returns the longest time that it has held up the message under way.
     pub(crate) fn longest(&self) -> Duration {
         self.narrow.as_ref().map_or(Duration::ZERO, |narrow| narrow.longest)
     }
 
-    /// The message is over.
+    /// Ends the message under way.
     pub(crate) fn forget_message(&mut self) {
         if let Some(narrow) = &mut self.narrow {
             narrow.longest = Duration::ZERO;
         }
     }
 
-    /// When the program had read what had come by then, as far as an ACK has told. If that was not
-    /// all, the rest takes it no longer than its pace so far.
+    /// Returns when the program had read what had come by `sent`, as far as an ACK has told. If
+    /// that was not all, the rest is taken to need no longer than its pace so far.
     pub(crate) fn read_by(&self, sent: Duration) -> Duration {
         let Some(narrow) = &self.narrow else { return sent };
         if narrow.read_at <= sent {
@@ -141,8 +141,8 @@ impl Room {
     }
 }
 
-/// The longest segment that a window like this makes a sender send: half of the largest (Linux,
-/// tcp_bound_to_half_wnd).
+/// Returns the longest segment that a window like this lets a sender send: half of the largest
+/// (Linux, tcp_bound_to_half_wnd).
 fn segment_bytes(full_bytes: u32, most_bytes: u32) -> u32 {
     full_bytes.min(most_bytes / 2)
 }

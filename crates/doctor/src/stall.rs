@@ -1,7 +1,7 @@
-//! Why new data came when it did.
+//! Reasons why new data came when it did.
 //!
-//! Each test names what must have held the data back, from what released it: a window that
-//! opened, an ACK, a timer, or nothing that TCP knows of.
+//! Each test infers what must have held the data back from what released it: a window that opened, an
+//! ACK, a timer, or nothing that TCP knows of.
 
 use std::time::Duration;
 
@@ -13,26 +13,26 @@ use crate::connection::Connection;
 use crate::direction::{Acked, Direction};
 use crate::tally::{Cause, Stall};
 
-/// What Linux leaves a corked tail for (TCP_RTO_MIN: tcp_check_probe_timer waits for the
+/// The time after which Linux sends a corked tail (TCP_RTO_MIN: tcp_check_probe_timer waits for the
 /// retransmission timeout, which is no less).
 const CORK_CEILING: Duration = Duration::from_millis(200);
-/// What a timer of the kernel may be early, and late (two ticks of the wheel at 250 Hz, and a
-/// coarser wheel at 1000 Hz).
+/// How early, and how late, a timer of the kernel may be (two ticks of the wheel at 250 Hz, and a coarser
+/// wheel at 1000 Hz).
 const TIMER_EARLY: Duration = Duration::from_millis(3);
 const TIMER_LATE: Duration = Duration::from_millis(18);
 /// A path this short hardly changes the timer.
 const SHORT_PATH: Duration = Duration::from_millis(30);
-/// What a busy host may take longer to react to an ACK, and still far less than it was waited for.
+/// How much longer a busy host may take to react to an ACK, which is still far less than it waited for it.
 const BUSY_HOST: Duration = Duration::from_millis(4);
-/// What a round trip may be shorter than the shortest that has been measured.
+/// How much shorter a round trip may be than the shortest that was measured.
 const JITTER: Duration = Duration::from_millis(1);
-/// What is said this long after the last was thought of meanwhile.
+/// What is sent this long after the last data was thought of meanwhile.
 pub(crate) const WHILE: Duration = Duration::from_millis(5);
-/// A round trip's hold is worth a word from here on.
+/// A hold of one round trip is reported from this length on.
 const LONG_ROUND_TRIP: Duration = Duration::from_millis(1);
 
-/// The stall that ended with this segment of new data, if one did. With its sender's index comes up
-/// to when that was busy reading what it had been sent.
+/// Returns the stall that ended with this segment of new data, if one did. `from` is its sender's
+/// index, `read_at` until when that sender was busy reading what it had been sent.
 pub(crate) fn of(
     connection: &Connection,
     at: Duration,
@@ -64,27 +64,27 @@ struct Moment<'a> {
     read_at: Duration,
     seq: SeqNumber,
     bytes: u32,
-    /// Linux sets PSH at the end of each write, but for one with MSG_MORE (tcp_push in
-    /// net/ipv4/tcp.c).
+    /// Whether PSH is missing: Linux sets it at the end of each write, except one with MSG_MORE (tcp_push
+    /// in net/ipv4/tcp.c).
     more_follows: bool,
     sender: &'a Direction,
     receiver: &'a Direction,
 }
 
 impl Moment<'_> {
-    /// When the sender's last data came, if the other end has sent none since: what comes now
+    /// Returns when the sender's last data came, if the other end has sent none since: the new data then
     /// continues the same message.
     fn continues(&self) -> Option<Duration> {
         self.sender.last_data.filter(|_| self.sender.last_data > self.receiver.last_data)
     }
 
-    /// Whether the data can be a reaction to what was seen then.
+    /// Returns whether the data can be a reaction to what was seen at that time.
     fn reacts_to(&self, then: Duration) -> bool {
         self.at.saturating_sub(then) <= self.sender.reaction_limit()
     }
 
-    /// Whether what was seen then can have reached the sender, and this come back from it: where a
-    /// capture was made at the other end, what left is half a round trip from having any effect.
+    /// Returns whether what was seen at that time can have reached the sender, and this come back from it:
+    /// where a capture was made at the other end, what left takes half a round trip to have any effect.
     fn can_react_to(&self, then: Duration) -> bool {
         let least = self.sender.reaction_least.unwrap_or_default();
         self.at.saturating_sub(then) + JITTER >= least - least / 4
@@ -94,7 +94,7 @@ impl Moment<'_> {
         Stall { cause, since, until: self.at, lost: self.at.saturating_sub(since) }
     }
 
-    /// The other end opened its window.
+    /// Tests whether the other end reopened its window.
     fn shut_window(&self) -> Option<Stall> {
         let (shut, opened) = self.receiver.room.was_shut()?;
         let last = self.sender.last_data.unwrap_or_default();
@@ -107,8 +107,8 @@ impl Moment<'_> {
         Some(self.stall(Cause::Window, since))
     }
 
-    /// The other end had no room for this segment, and made some when its program read. That the
-    /// path takes its time, or that two programs take turns, does not count.
+    /// Tests whether the other end had no room for this segment, and made some when its program read. The
+    /// path's own delay, and two programs taking turns, do not count.
     fn narrow_window(&self) -> Option<Stall> {
         let last = self.continues()?;
         let full_bytes = self.sender.full_bytes();
@@ -118,7 +118,7 @@ impl Moment<'_> {
         (late && self.reacts_to(opened)).then(|| self.stall(Cause::Window, last + path))
     }
 
-    /// The other end acknowledged what was in flight.
+    /// Tests whether the other end acknowledged what was in flight.
     fn acknowledged(&self) -> Option<Stall> {
         let last = self.continues()?;
         let acked = self.sender.acked?;
@@ -136,15 +136,15 @@ impl Moment<'_> {
         if self.window_was_larger() && self.at.saturating_sub(last) >= LONG_ROUND_TRIP {
             return Some(self.stall(Cause::ReducedWindow, last));
         }
-        // Not late: then it is Nagle's doing only if hardly anything else was in flight, and only
-        // worth a word if the round trip is long.
+        // Not late: then Nagle's algorithm is to blame only if hardly anything else was in flight, and it
+        // is only reported if the round trip is long.
         let long = self.at.saturating_sub(last) >= LONG_ROUND_TRIP;
         (acked.few && long && self.can_react_to(acked.at) && self.nagle_may_hold(&acked))
             .then(|| self.stall(self.held_until(false), last))
     }
 
-    /// Something is still missing at the other end, and its ACK of what came behind that made room in the
-    /// window (RFC 6675): what has left the path, another ACK than one that moves on.
+    /// Tests for data still missing at the other end, whose ACK of later segments made room in the
+    /// congestion window (RFC 6675): what has left the path lets data go, not only an ACK that advances.
     fn recovering(&self) -> Option<Stall> {
         let last = self.continues()?.max(self.sender.last_again());
         let duplicate = self.sender.duplicate_at().filter(|duplicate| *duplicate >= last)?;
@@ -153,7 +153,7 @@ impl Moment<'_> {
         (waits && long && self.reacts_to(duplicate)).then(|| self.stall(Cause::ReducedWindow, last))
     }
 
-    /// Whether data has been lost, and as much as this message had gone through in one round trip before.
+    /// Returns whether data has been lost, and one round trip before that carried as much as this message.
     fn window_was_larger(&self) -> bool {
         let message_bytes = self.sender.messages.now().bytes.saturating_add(self.bytes);
         !self.sender.last_again().is_zero() && self.sender.most_carried_bytes >= message_bytes
@@ -170,7 +170,7 @@ impl Moment<'_> {
         Some(self.stall(self.held_until(true), last))
     }
 
-    /// What a hold until an ACK is.
+    /// Returns the cause of a hold until an ACK.
     fn held_until(&self, late: bool) -> Cause {
         let runt = self.sender.messages.now().full > 0;
         match (self.more_follows, runt, late) {
@@ -183,16 +183,16 @@ impl Moment<'_> {
         }
     }
 
-    /// Whether Nagle's algorithm can have held it: a small segment, with one in flight, of a
-    /// sender that has not shown otherwise (RFC 9293 §3.7.4; Linux waits for small ones only).
-    /// What was sent with MSG_MORE waits for an ACK under TCP_NODELAY, too.
+    /// Returns whether Nagle's algorithm can have held it: a small segment, with one in flight, of a
+    /// sender that has not shown otherwise (RFC 9293 §3.7.4; Linux waits for small ones only). What was
+    /// sent with MSG_MORE waits for an ACK under TCP_NODELAY, too.
     fn nagle_may_hold(&self, acked: &Acked) -> bool {
         self.sender.is_small(self.bytes)
             && (acked.small_in_flight || self.sender.messages.now().full > 0)
             && (self.sender.small_behind_small == 0 || self.more_follows)
     }
 
-    /// The time that the kernel leaves a corked tail has passed, with nothing in flight.
+    /// Tests whether the time that the kernel holds a corked tail has passed, with nothing in flight.
     fn corked(&self, connection: &Connection, from: usize) -> Option<Stall> {
         if self.sender.flight.len() > 0 || !self.sender.is_small(self.bytes) {
             return None;
@@ -213,8 +213,8 @@ impl Moment<'_> {
         if waited + TIMER_EARLY < CORK_CEILING || waited > longest {
             return None;
         }
-        // A beat of 200 ms is a server's that sends events as they come, asked once or never; or
-        // that of a client whom nobody ever answers.
+        // A beat of 200 ms is that of a server that sends events as they come, asked once or never; or
+        // that of a client that never gets an answer.
         let unasked = if from == connection.client() {
             self.receiver.data_segments == 0
         } else {
@@ -230,7 +230,7 @@ impl Moment<'_> {
         }
     }
 
-    /// Nothing of TCP's: the server took that long to reply, or to go on with its reply.
+    /// Returns the stall that is not TCP's: the server took that long to reply, or to go on with its reply.
     fn program(&self, connection: &Connection, from: usize, settings: &Settings) -> Option<Stall> {
         if from == connection.client() || !connection.exchanges.waiting() {
             return None;
@@ -238,8 +238,8 @@ impl Moment<'_> {
         let last = self.sender.last_data.max(self.receiver.last_data)?;
         let last =
             last.max(self.sender.last_again()).max(self.receiver.last_again()).max(self.read_at);
-        // In the middle of a message only what follows no ACK is the program's own pause: with
-        // data in flight, or just acknowledged, a window may have held what comes now.
+        // In the middle of a message only what follows no ACK is the program's own pause: with data in
+        // flight, or just acknowledged, a window may have held it.
         let acked = self.sender.acked.map(|acked| acked.at);
         let windowed = self.sender.flight.len() > 0 || acked.is_some_and(|at| self.reacts_to(at));
         if self.continues().is_some() && windowed {

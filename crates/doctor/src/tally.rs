@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::ticks::Ticks;
 use crate::{Example, Histogram, Role, Seen, What};
 
-/// Things around a stall that are kept for its picture.
+/// Events around a stall that are kept for its picture.
 const AROUND: usize = 10;
-/// Pictures of each cause that are kept for a connection.
+/// Examples of each cause that are kept for a connection.
 const EXAMPLES: usize = 2;
 
 /// Why data came late, finer than what is reported.
@@ -18,69 +18,69 @@ pub(crate) enum Cause {
     NagleLateAck,
     /// A small segment, held until an ACK that took no longer than the path.
     NagleRoundTrip,
-    /// A small segment behind full ones, held until a late ACK.
+    /// A small segment after full ones, held until a late ACK.
     RuntLateAck,
-    /// A small segment behind full ones, held until an ACK that took no longer than the path.
+    /// A small segment after full ones, held until an ACK that took no longer than the path.
     RuntRoundTrip,
     /// A small segment that came some milliseconds after a late ACK: held by it on a busy host, or
     /// written only then.
     NearLateAck,
     /// Data that Nagle's algorithm cannot have held, released by a late ACK.
     LateAck,
-    /// A late ACK, whatever it was for.
+    /// A late ACK, whether or not it held any data.
     LateAckSeen,
     /// A small segment that was sent with MSG_MORE, held until a late ACK.
     MoreLateAck,
     /// A small segment that was sent with MSG_MORE, held until an ACK that took no longer than the
     /// path.
     MoreRoundTrip,
-    /// A tail behind full segments, after the ceiling of a cork.
+    /// A tail after full segments, which left at the ceiling of a cork.
     Cork,
-    /// A message, after a time like a cork's ceiling: or the program took that long.
+    /// A message after a time like a cork's ceiling, or its program took that long.
     CorkOrProgram,
     /// The window was shut, or had no room for the segment.
     Window,
     /// The other end's program had yet to read what was in its buffer, which had been full.
     Unread,
-    /// Data was sent again.
+    /// Data was retransmitted.
     Again,
-    /// The SYN was sent again.
+    /// The SYN was retransmitted.
     SynAgain,
-    /// The congestion window, smaller since a loss, made the rest wait for an ACK.
+    /// The congestion window, reduced after a loss, made the rest wait for an ACK.
     ReducedWindow,
     /// The program took its time.
     Program,
-    /// Another pause in the middle of a reply; nothing that is counted.
+    /// Another pause in the middle of a reply; it is not counted.
     Event,
 }
 
 /// One stall.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stall {
-    /// Why.
+    /// The cause.
     pub(crate) cause: Cause,
     /// Since when the data could have been on its way.
     pub(crate) since: Duration,
-    /// When it was.
+    /// When it was on its way.
     pub(crate) until: Duration,
-    /// What of that was lost.
+    /// How much of that time was lost.
     pub(crate) lost: Duration,
 }
 
 /// All stalls of one cause in one direction.
 #[derive(Debug, Clone)]
 pub(crate) struct Tally {
-    /// Why.
+    /// The cause.
     pub(crate) cause: Cause,
-    /// Whose data it was: index of the direction.
+    /// Index of the direction whose data it was.
     pub(crate) by: usize,
-    /// How many.
+    /// Number of stalls.
     pub(crate) count: u64,
-    /// What they cost.
+    /// Time that they cost.
     pub(crate) lost: Duration,
-    /// How long each took.
+    /// How long each stall took.
     pub(crate) each: Histogram,
-    /// Shortest and longest.
+    /// The shortest and the longest.
     pub(crate) range: (Duration, Duration),
     /// Whether they ended with the ticks of a clock.
     pub(crate) ticks: Ticks,
@@ -95,7 +95,7 @@ pub(crate) struct Tallies {
 }
 
 impl Tallies {
-    /// Counts a stall of that direction. `recent` is what was seen, for the picture.
+    /// Counts a stall of that direction. `recent` is what was seen, for its picture.
     pub(crate) fn record(&mut self, by: usize, stall: &Stall, epoch: Duration, recent: &Recent) {
         let tally = self.entry(stall.cause, by);
         let length = stall.until.saturating_sub(stall.since);
@@ -139,21 +139,21 @@ impl Tallies {
         &mut self.list[place]
     }
 
-    /// The stalls of that cause and direction.
+    /// Returns the stalls of that cause and direction.
     pub(crate) fn get(&self, cause: Cause, by: usize) -> Option<&Tally> {
         self.list.iter().find(|t| t.cause == cause && t.by == by)
     }
 
-    /// How many of that cause and direction.
+    /// Returns how many stalls there are of that cause and direction.
     pub(crate) fn count(&self, cause: Cause, by: usize) -> u64 {
         self.get(cause, by).map_or(0, |tally| tally.count)
     }
 }
 
-/// [`Seen`], in less room: every connection keeps some.
+/// A compact [`Seen`]: every connection keeps some.
 #[derive(Debug, Clone, Copy)]
 struct Glimpse {
-    /// Nanoseconds, the lower half first: in one piece they would cost four octets of padding.
+    /// Nanoseconds, lower half first: a single `u64` would cost four octets of padding.
     at_ns: [u32; 2],
     bytes: u32,
     offset: u32,
@@ -173,14 +173,14 @@ impl Glimpse {
     }
 }
 
-/// What was seen last, in order.
+/// The events seen last, in order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Recent {
     seen: VecDeque<Glimpse>,
 }
 
 impl Recent {
-    /// Remembers it, and forgets the oldest.
+    /// Adds an event, and forgets the oldest.
     pub(crate) fn push(&mut self, seen: Seen) {
         match self.seen.len() {
             0 => self.seen.reserve_exact(AROUND),
@@ -194,7 +194,7 @@ impl Recent {
         self.seen.push_back(Glimpse { at_ns, bytes, offset, by, what });
     }
 
-    /// What was seen from shortly before `begin` on.
+    /// Returns what was seen from shortly before `begin` on.
     fn since(&self, begin: Duration) -> Vec<Seen> {
         const BEFORE: usize = 3;
         let first = self.seen.iter().position(|seen| seen.at() >= begin);
@@ -203,12 +203,12 @@ impl Recent {
     }
 }
 
-/// What was sent again by `end` was sent first when its stall began: often too long ago to be among
-/// what was seen last.
+/// Adds the first sending of what was retransmitted by `end`, made when its stall began: often too
+/// long ago to be among the events seen last.
 fn add_first_sending(events: &mut Vec<Seen>, begin: Duration, end: Duration) {
     let again = |seen: &&Seen| seen.what == What::Again && seen.at <= end && seen.at > begin;
     let Some(again) = events.iter().rfind(again) else { return };
-    // A stall that began when something else was sent again, or whose beginning is there.
+    // A stall that began when something else was retransmitted, or whose beginning is there.
     let is_there = |seen: &Seen| {
         seen.at == begin
             || (seen.what == What::Data && (seen.offset, seen.by) == (again.offset, again.by))
@@ -220,7 +220,7 @@ fn add_first_sending(events: &mut Vec<Seen>, begin: Duration, end: Duration) {
     }
 }
 
-/// The role of an end, given which end is the client.
+/// Returns the role of an end, given which end is the client.
 pub(crate) fn role(end: usize, client: usize) -> Role {
     if end == client { Role::Client } else { Role::Server }
 }

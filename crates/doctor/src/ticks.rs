@@ -1,17 +1,17 @@
-//! Whether things happen with the ticks of a clock.
+//! A test of whether events coincide with the ticks of a clock.
 //!
-//! A kernel's timers go off at its ticks (CONFIG_HZ: every 4 or 10 ms; at 1000 Hz its wheel has teeth
-//! of 8 ms for timers of 200 ms, kernel/time/timer.c); what a program does when it has slept or
-//! computed falls anywhere between two of them. 300 Hz is left out: hardly a server has it, and each
-//! more makes a program's own beat look like one.
+//! A kernel's timers expire at its ticks (CONFIG_HZ: every 4 or 10 ms; at 1000 Hz its wheel has a
+//! granularity of 8 ms for timers of 200 ms, kernel/time/timer.c); a program that has slept or
+//! computed goes on anywhere between two of them. 300 Hz is left out: hardly a server has it, and
+//! each further rate makes a program's own beat look like a timer's.
 
 use std::f64::consts::TAU;
 use std::time::Duration;
 
-/// Times a second that a long timer of Linux can go off, by what it was built with.
+/// How often a second a long timer of Linux can expire, by how the kernel was configured.
 const RATES_HZ: [f64; 3] = [100.0, 125.0, 250.0];
 
-/// Moments, as directions on a dial that each clock's tick turns once.
+/// Moments, as unit vectors on a dial that turns once with each tick of a clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Ticks {
     sums: [(f32, f32); RATES_HZ.len()],
@@ -30,15 +30,15 @@ impl Ticks {
         }
     }
 
-    /// Whether they point in one direction so much that chance would hardly do it (Rayleigh's test:
-    /// one in four hundred, for one of the clocks one in a hundred). Takes seven at least.
+    /// Returns whether the moments point in one direction more than chance would explain (Rayleigh's
+    /// test: one in four hundred, for one of the clocks one in a hundred). Needs seven at least.
     pub(crate) fn are_kept(self) -> bool {
         const UNLIKELY: f32 = 6.0;
         let count = self.count as f32;
         self.sums.iter().any(|(cos, sin)| (cos * cos + sin * sin) / count.max(1.0) >= UNLIKELY)
     }
 
-    /// Whether there are enough of them to tell.
+    /// Returns whether there are enough moments to tell.
     pub(crate) fn can_tell(self) -> bool {
         self.count >= 7
     }

@@ -7,7 +7,7 @@
  *
  * The content of each stream is a function of the connection, the direction and the offset, and a
  * script names offsets, so every byte is checked where it is read: a byte lost, doubled or out of
- * place shows at once. The last lines tell how much came on each connection. */
+ * place shows at once. The last lines tell how much arrived on each connection. */
 #include "common.h"
 #include <spawn.h>
 #include <sys/epoll.h>
@@ -43,7 +43,7 @@ static void fill(char *into, long connection, long offset, long length)
         into[i] = content(side, connection, offset + i);
 }
 
-/* Sends all of it by a call that may send less. */
+/* Sends all of it through a call that may send less. */
 typedef ssize_t one_send(int fd, const char *bytes, size_t length);
 
 static void send_all(int fd, const char *bytes, long length, one_send *call)
@@ -229,7 +229,7 @@ static ssize_t r_once(int fd, char *into, size_t length, long variant)
     }
 }
 
-/* Reads and checks `length` bytes, or with -1 all that comes before the end of the stream. */
+/* Reads and checks `length` bytes, or with -1 all up to the end of the stream. */
 static void do_read(const struct step *step)
 {
     static char bytes[MAX_BYTES];
@@ -342,7 +342,7 @@ static void do_option(const struct step *step)
 
 static void run(long first, long count);
 
-/* The next steps in a child; the parent waits, so the order of the bytes stays defined. */
+/* Runs the next steps in a child; the parent waits, so the order of the bytes stays defined. */
 static void do_fork(long at)
 {
     const struct step *step = &steps[at];
@@ -409,7 +409,7 @@ static void run(long first, long count)
     }
 }
 
-/* The first line gives the number of connections and the way to end the process. */
+/* The first line gives the number of connections and the way in which the process ends. */
 static void read_script(const char *path)
 {
     FILE *file = fopen(path, "r");
@@ -423,7 +423,7 @@ static void read_script(const char *path)
     fclose(file);
 }
 
-/* Every second connection is by IPv6, where there is any. */
+/* Every second connection uses IPv6, where available. */
 static socklen_t loopback(int family, uint16_t port, struct sockaddr_storage *address)
 {
     memset(address, 0, sizeof *address);

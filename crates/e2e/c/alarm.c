@@ -1,10 +1,10 @@
-/* alarm: the signal by which the timer's thread is woken is not the program's to notice, whatever
- * it does with signals of that number; and libc's own use of it goes on. */
+/* alarm: the signal that wakes the timer's thread must not be visible to the program, whatever it
+ * does with signals of that number; and libc's own use of the signal goes on. */
 #include "common.h"
 #include <dirent.h>
 #include <sys/syscall.h>
 
-/* glibc keeps it from programs: only system calls reach it. */
+/* glibc hides it from programs: only system calls can use it. */
 enum { SIGNAL = 32 };
 
 static int fds[2];
@@ -33,8 +33,8 @@ static void block(int how)
         fail("rt_sigprocmask");
 }
 
-/* Two messages before busy loops, of different lengths, so that their ends are not foreseen. No
- * call in between ends a burst; whether they come in time is for timer.c to say. */
+/* Two messages before busy loops, of different lengths, so that their ends are not predicted. No
+ * call in between ends a burst; whether they come in time is tested by timer.c. */
 static bool pushed(void)
 {
     char text[8];
@@ -50,7 +50,7 @@ static bool pushed(void)
     return true;
 }
 
-/* Whether a signal of the number waits for any of the program's own threads, or for the process. */
+/* Returns whether a signal of the number is pending for a thread of the program, or the process. */
 static bool waits(void)
 {
     DIR *threads = opendir("/proc/self/task");
@@ -76,7 +76,7 @@ static bool waits(void)
     return any;
 }
 
-/* Of the kernel, which no libc filters. */
+/* Asks the kernel directly, where no libc filters the signal. */
 static bool comes(void)
 {
     unsigned long set = 1ul << (SIGNAL - 1);
@@ -95,7 +95,7 @@ static void *wait_for_it(void *came)
 static volatile int ticks;
 static void tick(union sigval value UNUSED) { __atomic_fetch_add(&ticks, 1, __ATOMIC_SEQ_CST); }
 
-/* POSIX timers of libc's own thread, which is woken by a signal of the same number. */
+/* Tests POSIX timers on libc's own thread, which is woken by a signal of the same number. */
 static bool timers_of_libc_work(void)
 {
     struct sigevent event = {.sigev_notify = SIGEV_THREAD, .sigev_notify_function = tick};

@@ -1,5 +1,5 @@
-/* busy PORT: says a word to whoever comes. The first have a thread each, which asks for octets and never rests. It would end
- * well if a signal did not end it. */
+/* busy PORT: sends a byte to each client. The first clients have a thread each, which receives without ever resting. It
+ * would end well if a signal did not end it. */
 #include "common.h"
 #include <stdatomic.h>
 

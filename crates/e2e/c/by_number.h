@@ -1,4 +1,4 @@
-/* A program that is compiled behind this makes its calls by their numbers (syscall(2)), as libraries do that go around libc. */
+/* A program that includes this first makes its calls by number (syscall(2)), as libraries do that bypass libc. */
 #ifndef UNCORK_E2E_BY_NUMBER_H
 #define UNCORK_E2E_BY_NUMBER_H
 #include "far.h"
@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
-/* Those whose arguments are others there. The kernel's masks have eight octets, and offsets two halves. */
+/* Calls whose arguments differ in the kernel. Its signal masks have eight octets, and offsets two halves. */
 UNUSED static ssize_t by_number_recv(int fd, void *into, size_t count, int flags)
 {
     return syscall(SYS_recvfrom, fd, into, count, flags, NULL, NULL);
@@ -30,7 +30,7 @@ UNUSED static ssize_t by_number_pwritev2(int fd, const struct iovec *from, int c
 
 UNUSED static int by_number_ppoll(struct pollfd *all, nfds_t count, const struct timespec *limit, const sigset_t *mask)
 {
-    /* The kernel tells what is left of the limit. */
+    /* The kernel writes back what is left of the limit. */
     struct timespec own = limit ? *limit : (struct timespec){0, 0};
     return (int)syscall(SYS_ppoll, all, count, limit ? &own : NULL, mask, 8L);
 }

@@ -1,5 +1,5 @@
-/* Threads that are cancelled in the middle of a call end as cancelled threads do, and leave
- * nothing locked behind. */
+/* Threads that are cancelled in the middle of a call end as cancelled threads should, and leave no
+ * lock held. */
 #include "common.h"
 #include <sys/epoll.h>
 #include <sys/select.h>

@@ -1,5 +1,5 @@
-/* What every program of the API tests uses. Each prints facts, one a line; the same facts must
- * come out without and with the library. A line that starts with FAIL is a failure anywhere. */
+/* Common to the programs of the API tests. Each prints facts, one a line; they must be the same
+ * without and with the library. A line that starts with FAIL is a failure in any case. */
 #ifndef UNCORK_E2E_COMMON_H
 #define UNCORK_E2E_COMMON_H
 #ifndef _GNU_SOURCE
@@ -62,7 +62,7 @@ UNUSED static void sleep_ms(long ms)
 
 UNUSED static const char *yes(bool fact) { return fact ? "yes" : "no"; }
 
-/* The result of a call: its value, or the name of the error. */
+/* Returns the result of a call: its value, or the name of the error. */
 UNUSED static const char *result(long value)
 {
     static __thread char text[32];
@@ -127,7 +127,7 @@ UNUSED static size_t take(int fd, char *into, size_t length)
     return have;
 }
 
-/* The whole stream up to its end, as text on one line of the report; a long run of one
+/* Prints the whole stream up to its end, as text on one line of the report; a long run of one
  * character is shown by its length. */
 UNUSED static void show_stream(const char *what, int fd)
 {

@@ -1,4 +1,4 @@
-/* Sockets keep their meaning under every number and name: dup and its kin, close and its kin,
+/* Sockets keep their behaviour under every number and name: dup and the like, close and the like,
  * and numbers up to the limit on descriptors, which the argument gives. */
 #include "common.h"
 #include <sys/epoll.h>
@@ -63,7 +63,7 @@ static void ranges(void)
     close(second[1]);
 }
 
-/* A number that was a helped socket and is now something else, and back. */
+/* Reuses the number of a helped socket for something else, and back. */
 static void numbers_again(void)
 {
     for (int round = 0; round < 3; round++) {
@@ -88,7 +88,7 @@ static void numbers_again(void)
     }
 }
 
-/* Closing twice, and closing what was never open, say what they say. */
+/* Closing twice, and closing what was never open, return the right results. */
 static void wrong_closes(void)
 {
     int fds[2];

@@ -1,4 +1,4 @@
-/* Readiness: level- and edge-triggered, one-shot, nested and shared sets, and connect. */
+/* Readiness: level- and edge-triggered, one-shot, nested and shared epoll sets, and connect. */
 #include "common.h"
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -12,7 +12,8 @@ static int wait_for(int set, struct epoll_event *event, int ms)
     return got;
 }
 
-/* A peer in another process, that sends `messages` messages of several writes 5 ms apart. */
+/* Starts a peer in another process, which sends `messages` messages of several writes 5 ms apart.
+   */
 static pid_t talker(int fds[2], int messages)
 {
     pid_t child = fork();
@@ -54,7 +55,7 @@ static void edge_triggered(void)
     close(set);
 }
 
-/* After EAGAIN the next chance to write is reported, once the other end has made room. */
+/* After EAGAIN the socket is reported writable again, once the other end has made room. */
 static void writable_edge(void)
 {
     int fds[2], set = epoll_create1(0), small = 16384;
@@ -71,7 +72,7 @@ static void writable_edge(void)
     for (int round = 0; round < 5; round++) {
         for (ssize_t sent; (sent = write(fds[0], bytes, sizeof bytes)) > 0;)
             written += sent;
-        /* The kernel may still move bytes from the one buffer to the other. */
+        /* The kernel may still move bytes from one buffer to the other. */
         while (wait_for(set, &event, 20) == 1)
             for (ssize_t sent; (sent = write(fds[0], bytes, sizeof bytes)) > 0;)
                 written += sent;
@@ -88,7 +89,7 @@ static void writable_edge(void)
     close(set);
 }
 
-/* Non-blocking echo by one edge-triggered loop; a request in pieces, an answer in pieces. */
+/* A non-blocking echo by one edge-triggered loop; a request in pieces, an answer in pieces. */
 static void request_and_answer(void)
 {
     int fds[2], set = epoll_create1(0), answers = 0, on = 1;
@@ -178,7 +179,7 @@ static void connecting(void)
     printf("connect to nobody: %s\n",
            result(connect(client, (struct sockaddr *)&address, sizeof address)));
     close(client);
-    /* Nobody answers where one waits already to be accepted. */
+    /* There is no answer while a connection already waits to be accepted. */
     listener = tcp_listener(&address);
     listen(listener, 0);
     client = socket(AF_INET, SOCK_STREAM, 0);
@@ -196,7 +197,7 @@ static void connecting(void)
     close(listener);
 }
 
-/* Descriptors that are no TCP sockets are left alone. */
+/* Descriptors that are not TCP sockets are left alone. */
 static void others(void)
 {
     int ends[2], datagrams[2], event = eventfd(0, 0);

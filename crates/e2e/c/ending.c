@@ -1,4 +1,4 @@
-/* ending HOW: a handler that has interrupted malloc(3) writes what is held, and what is not, and ends the process. */
+/* ending HOW: a handler that has interrupted malloc(3) writes held and other bytes, and ends the process. */
 #include "heap.h"
 
 static const char *how;
@@ -10,7 +10,7 @@ static void handler(int signal UNUSED)
 {
     heap_is_interrupted = 1;
     for (int i = 0; i < 8; i++) {
-        /* By turns held, and passed through, as somebody who corks himself. */
+        /* Alternately held, and passed through as for a program that corks itself. */
         send(ends[i].here, "in the handler", 14, i % 2 ? MSG_MORE : 0);
         write(ends[i].here, "and more", 8);
     }

@@ -1,5 +1,5 @@
-/* Bytes written right before a process ends arrive, however it ends.
- * With the argument "killed", SIGKILL as well: true of bytes that the kernel holds. */
+/* Bytes written right before a process ends arrive, however it ends. With the argument "killed", by
+ * SIGKILL as well: that is true of bytes that the kernel holds. */
 #include "common.h"
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -63,7 +63,7 @@ static void by_destructor(void)
 }
 static void by_fatal_error(void)
 {
-    /* glibc's own way out when it finds the heap broken. */
+    /* glibc's own exit when it finds the heap corrupted. */
     int null = open("/dev/null", O_WRONLY);
     dup2(null, 2);
     extern void __assert_fail(const char *, const char *, unsigned, const char *);
@@ -88,7 +88,7 @@ static void write_and_end(int fd, void (*body)(void), bool closes)
     exit(0);
 }
 
-/* The process has its socket from its parent. */
+/* The process has inherited its socket from its parent. */
 static void end(const char *name, void (*body)(void), bool closes)
 {
     int fds[2];
@@ -105,7 +105,7 @@ static void end(const char *name, void (*body)(void), bool closes)
     socket_of_handler = 0;
 }
 
-/* The process has made its socket itself, so that nobody else has it. */
+/* The process has created its socket itself, so that no other process has it. */
 static void end_of_own(const char *name, void (*body)(void))
 {
     struct sockaddr_in address;
@@ -139,8 +139,8 @@ static void *write_for_ever(void *argument)
     return NULL;
 }
 
-/* A process whose peer does not read can still end, by exit or by close, and what its completed
- * writes took is there for the peer that reads later. */
+/* A process whose peer does not read can still end, by exit or by close, and the bytes that its
+ * completed writes took are there for a peer that reads later. */
 static void end_with_full_buffers(const char *name, bool by_close)
 {
     int fds[2], small = 32768, status;

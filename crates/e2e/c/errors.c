@@ -1,11 +1,11 @@
-/* A peer that is gone, a full buffer and a send timeout are told as TCP tells them. */
+/* A peer that is gone, a full buffer and a send timeout are reported as TCP reports them. */
 #include "common.h"
 #include <sys/uio.h>
 
 static volatile sig_atomic_t pipes;
 static void on_pipe(int signal UNUSED) { pipes++; }
 
-/* Writes with pauses until the first error: how many writes pass first is TCP's own affair. */
+/* Writes with pauses until the first error: how many writes succeed before that is up to TCP. */
 static void until_error(const char *what, int fd, int flags)
 {
     for (int i = 0; i < 10; i++) {
@@ -50,7 +50,7 @@ static void reset_peer(void)
     close(fds[0]);
 }
 
-/* The error of a write that came too late for it is the next call's, once. */
+/* The error that came too late for its write is returned by the next call, once. */
 static void late_error(void)
 {
     int fds[2];
@@ -150,7 +150,7 @@ static void send_timeout(void)
     double took = now_ms() - start;
     printf("SO_SNDTIMEO: partial %s, after 100 ms %s\n", yes(sent > 0 && sent < 16 << 20),
            yes(took > 95 && took < 400));
-    /* The last segment may have room for a few bytes more. */
+    /* The last segment may have room for a few more bytes. */
     do {
         start = now_ms();
         if ((more = write(fds[0], much, 1000)) > 0)

@@ -1,4 +1,4 @@
-/* fork, vfork, exec, spawn and descriptors that travel: every byte once, in order. */
+/* fork, vfork, exec, spawn and descriptors that are passed: every byte once, in order. */
 #include "common.h"
 #include <sched.h>
 #include <spawn.h>
@@ -31,7 +31,7 @@ static void by_fork_and_exit_without_flush(int out)
     put(out, "c");
 }
 
-/* The parent leaves first; the child writes on. */
+/* The parent exits first; the child writes on. */
 static void by_orphan(int out)
 {
     pid_t child = fork();
@@ -121,7 +121,7 @@ static void go_on_beside(int out, int go[2], pid_t child)
 
 static char *waits[] = {"sh", "-c", "read line; printf d", NULL};
 
-/* As a program that starts others with a connection as their output, all else closed for them. */
+/* Like a program that starts others with a connection as output, and all else closed. */
 static void by_spawn_beside(int out)
 {
     int go[2];
@@ -209,7 +209,7 @@ static void by_system(int out)
     put(out, "e");
 }
 
-/* The same program again, with the socket kept. */
+/* Executes the same program again, with the socket kept open. */
 static void by_exec(int out)
 {
     char number[16];
@@ -226,7 +226,7 @@ static void by_exec(int out)
     child = fork();
     if (child == 0) {
         put(out, "f");
-        /* An exec that fails loses nothing either. */
+        /* A failed exec loses nothing either. */
         execl("/nonexistent", "x", NULL);
         put(out, "g");
         char *arguments[] = {self, number, NULL};
@@ -252,7 +252,7 @@ static void *writer(void *argument)
     return NULL;
 }
 
-/* Forks while another thread writes: no byte twice, whichever half of a write fork met. */
+/* Forks while another thread writes: no byte twice, at whichever point of a write the fork came. */
 static void by_fork_beside_a_thread(int out)
 {
     pthread_t thread;
@@ -273,7 +273,7 @@ static void *write_b(void *out)
     return NULL;
 }
 
-/* What any thread wrote comes before what a child writes, however the child is made. */
+/* What any thread wrote comes before what a child writes, however the child is created. */
 static void a_and_b(int out)
 {
     pthread_t thread;

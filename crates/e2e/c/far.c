@@ -1,6 +1,6 @@
-/* The other host of the tests of the user-space stack: does on kernel sockets what a program of
- * the tests tells it, one line a command, over a UNIX socket at the path of its first argument.
- * Sockets are numbered. What is sent and expected by count is the pattern of far.h. */
+/* The other host in the tests of the user-space stack: does with kernel sockets what a program of the
+ * tests tells it, one command a line, over a UNIX socket at the path of its first argument. Sockets are
+ * numbered. What is sent and expected by count is the pattern of far.h. */
 #include "far.h"
 #include <sys/un.h>
 
@@ -73,7 +73,7 @@ static const char *sends(int at, size_t count)
     return "ok";
 }
 
-/* Takes so many octets of the pattern. */
+/* Receives that many octets of the pattern. */
 static const char *takes(int at, size_t count)
 {
     static char bytes[65536], expected[65536];
@@ -94,7 +94,7 @@ static const char *takes(int at, size_t count)
     return "ok";
 }
 
-/* Takes text to the end of the stream, or what there is within some time. */
+/* Receives text to the end of the stream, or what arrives within some time. */
 static const char *ends(int at, int limit_ms)
 {
     char text[200];
@@ -122,7 +122,7 @@ static const char *sets_buffer(int fd, int bytes)
     return setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes) ? answer_errno() : "ok";
 }
 
-/* One of this host's settings (tcp_fastopen), and nothing is known of others' cookies. */
+/* Sets tcp_fastopen on this host, and forgets the cookies of others. */
 static const char *allows(int fast_open)
 {
     FILE *setting = fopen("/proc/sys/net/ipv4/tcp_fastopen", "w");
@@ -131,7 +131,7 @@ static const char *allows(int fast_open)
     return system("ip tcp_metrics flush") ? "ip has failed" : "ok";
 }
 
-/* Whether this host has a way for what it says to an address. */
+/* Removes or restores this host's route for its replies to an address. */
 static const char *hears_nothing(const char *address, bool nothing)
 {
     const char *verb = nothing ? "add" : "del", *version = strchr(address, ':') ? "-6" : "-4";
@@ -149,7 +149,7 @@ static const char *error_of(int fd)
     return show("%s, state %d", error ? strerrorname_np(error) : "none", info.tcpi_state);
 }
 
-/* Connects with the text in the SYN, if that can be: the port, and whether its data was taken. */
+/* Connects with the text in the SYN, if possible: returns the port, and whether its data was taken. */
 static const char *connects_fast(int at, const char *address, int port, const char *text)
 {
     struct sockaddr_storage name;
@@ -223,7 +223,7 @@ int main(int count, char **arguments)
     int fd = accept(listener, NULL, NULL);
     FILE *in = fdopen(fd, "r");
     while (fgets(line, sizeof line, in)) {
-        /* What is to be done later is answered now. */
+        /* A command for later is answered now. */
         if (sscanf(line, "later %d %n", &pause, &skip) == 1) {
             dprintf(fd, "ok\n");
             sleep_ms(pause);

@@ -1,13 +1,13 @@
-/* What the programs of the tests of the user-space stack share. Each is run twice, plain and on the stack,
- * on one of two hosts; far.c is on the other one and does what it is told (`far`). What a program prints must
- * be the same both times. Arguments: the path of far.c's socket, and the two hosts' addresses. */
+/* Common to the test programs of the user-space stack. Each is run twice, plain and on the stack, on one of two
+ * hosts; far.c runs on the other one and does what it is told (`far`). What a program prints must be the same both
+ * times. Arguments: the path of far.c's socket, and the two hosts' addresses. */
 #ifndef UNCORK_E2E_FAR_H
 #define UNCORK_E2E_FAR_H
 #include "common.h"
 #include <sys/un.h>
 
-/* Octets from `from` on of the stream that the tests send: wherever one is lost or doubled, the next
- * are others than they should be. */
+/* Octets from `from` on of the stream that the tests send: if one is lost or doubled anywhere, the next octets differ
+ * from what they should be. */
 UNUSED static void far_pattern(char *into, size_t from, size_t count)
 {
     for (size_t at = from; at < from + count; at++)
@@ -31,13 +31,13 @@ UNUSED static socklen_t far_name(struct sockaddr_storage *name, const char *addr
     return sizeof *v4;
 }
 
-/* In the same place for both families. */
+/* The port is in the same place for both families. */
 UNUSED static int far_port(const struct sockaddr_storage *name)
 {
     return ntohs(((const struct sockaddr_in *)name)->sin_port);
 }
 
-/* The same with other last digits: an address beside it, which nobody has. */
+/* Like far_name, with other last digits: a neighbouring address, which no host has. */
 UNUSED static socklen_t far_beside(struct sockaddr_storage *name, const char *address, int port)
 {
     char beside[64];
@@ -48,14 +48,14 @@ UNUSED static socklen_t far_beside(struct sockaddr_storage *name, const char *ad
 static int far_fd = -1;
 static FILE *far_in;
 static const char *near_address, *far_address;
-/* Connections that were looked for among the kernel's, and found there. */
+/* Connections that were looked for among the kernel's, and those found there. */
 static int pairs_made, pairs_of_kernel;
 
-/* Whoever hangs is compared up to there: so many seconds behind what he has asked the other host for last. None where
+/* A program that hangs is compared up to there: so many seconds after its last request to the other host. 0 where
  * this signal is the test's own. */
 static unsigned far_patience = 20;
 
-/* Tells the other host something, and gives its answer. */
+/* Sends a command to the other host, and returns its answer. */
 UNUSED __attribute__((format(printf, 1, 2))) static const char *far(const char *format, ...)
 {
     static __thread char line[256];
@@ -78,13 +78,13 @@ UNUSED static void far_ok(const char *answer)
         fail("the other host: %s", answer);
 }
 
-/* Where the connections were, for whoever runs this: on standard error, as it is not the same. */
+/* Prints where the connections were, for the user: on standard error, as it differs between the runs. */
 static void far_where(void)
 {
     fprintf(stderr, "connections: %d, of the kernel: %d\n", pairs_made, pairs_of_kernel);
 }
 
-/* A socket for the addresses that this is run with. */
+/* Creates a socket for the family of the addresses that this is run with. */
 UNUSED static int far_socket(int flags)
 {
     return socket(strchr(far_address, ':') ? AF_INET6 : AF_INET, SOCK_STREAM | flags, 0);
@@ -109,8 +109,8 @@ UNUSED static void far_begin(int count, char **arguments)
     atexit(far_where);
 }
 
-/* Whether the kernel has a connection with this port at its other end. Those that are over are left out: they
- * may be of the run before. */
+/* Returns whether the kernel has a connection with this port at its other end. Closed ones are left out: they may be
+ * from the run before. */
 static bool far_is_kernels(int port)
 {
     char line[256], wanted[8];
@@ -137,7 +137,7 @@ static void far_count(int port)
     pairs_of_kernel += far_is_kernels(port);
 }
 
-/* A listener at a port that the kernel chooses, which is on the stack from now on if it can be. */
+/* Returns a listener on a port that the kernel chooses, which is on the stack from now on if possible. */
 UNUSED static int near_listener(const char *address, int *port)
 {
     struct sockaddr_storage name;
@@ -151,7 +151,7 @@ UNUSED static int near_listener(const char *address, int *port)
     return fd;
 }
 
-/* A connection that the other host has opened, where it is number `at`. */
+/* Returns a connection that the other host has opened, where it is number `at`. */
 UNUSED static int near_accepted(int at)
 {
     int port, listener = near_listener(near_address, &port);
@@ -164,7 +164,7 @@ UNUSED static int near_accepted(int at)
     return fd;
 }
 
-/* A connection to the other host, where it is number `at`. */
+/* Returns a connection to the other host, where it is number `at`. */
 UNUSED static int near_connected(int at)
 {
     struct sockaddr_storage name;
@@ -178,7 +178,7 @@ UNUSED static int near_connected(int at)
     return fd;
 }
 
-/* What this host permits of TCP Fast Open. Programs on the stack know of a change within a second. */
+/* Sets what this host permits of TCP Fast Open. Programs on the stack notice a change within a second. */
 UNUSED static void near_allows(int fast_open)
 {
     FILE *setting = fopen("/proc/sys/net/ipv4/tcp_fastopen", "w");
@@ -186,7 +186,7 @@ UNUSED static void near_allows(int fast_open)
         fail("net.ipv4.tcp_fastopen");
 }
 
-/* Whether data that came or went with a SYN was taken. */
+/* Returns whether data sent or received with a SYN was taken. */
 UNUSED static const char *near_fast(int fd)
 {
     struct tcp_info info = {0};
@@ -195,7 +195,7 @@ UNUSED static const char *near_fast(int fd)
     return info.tcpi_options & TCPI_OPT_SYN_DATA ? "fast" : "slow";
 }
 
-/* Reads so many octets of the pattern that begins at `from`, and says whether they are right. */
+/* Reads that many octets of the pattern that begins at `from`, and says whether they are right. */
 UNUSED static const char *near_takes(int fd, size_t from, size_t count)
 {
     static char bytes[1 << 20], expected[1 << 20];

@@ -1,5 +1,5 @@
 /*
- * An XDP program that a device has, as a firewall's: who comes from one port is dropped, all else passes.
+ * An XDP program already attached to a device, like a firewall's: it drops packets from one port and passes all others.
  */
 #include <linux/bpf.h>
 

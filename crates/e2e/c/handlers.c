@@ -1,7 +1,7 @@
-/* Handlers that write come upon a program that is writing or waiting, at any moment: they end the
- * process, close, wait for an answer, jump away, or come upon malloc. Where nothing can be done
- * about the copy of a small write being interrupted, few is good enough: without signals being kept
- * off during system calls it is half of all tries. */
+/* Handlers that write interrupt a program that is writing or waiting, at any moment: they end the
+ * process, close, wait for an answer, jump away, or interrupt malloc. Where it cannot be prevented
+ * that the copy of a small write is interrupted, few failures are good enough: if signals were not
+ * blocked during system calls, half of all tries would fail. */
 #include "common.h"
 #include <setjmp.h>
 #include <sys/time.h>
@@ -65,7 +65,7 @@ static void *idle(void *nothing)
     return nothing;
 }
 
-/* In a process of its own, on sockets that no other has. */
+/* Runs in a process of its own, on sockets that no other process has. */
 static void work(struct way *way, struct sockaddr_in *address, int try)
 {
     first = socket(AF_INET, SOCK_STREAM, 0);
@@ -106,7 +106,7 @@ static void work(struct way *way, struct sockaddr_in *address, int try)
     _exit(0);
 }
 
-/* Echoes until both ends are closed; tells whether "bye" came last. */
+/* Echoes until both ends are closed; returns whether "bye" came last. */
 static bool said_bye(struct way *way, int listener)
 {
     static char text[1 << 16];
@@ -141,7 +141,7 @@ static bool said_bye(struct way *way, int listener)
 
 int main(int count, char **arguments)
 {
-    /* First: whoever has written before has memory at hand, and so have its children. */
+    /* First: a process that has written before has memory at hand, and so have its children. */
     struct way ways[] = {{"comes upon malloc", in_malloc, true},
                          {"writes and exits", then_exit, false},
                          {"writes and closes", then_close, false},
@@ -151,7 +151,7 @@ int main(int count, char **arguments)
     int tries = count > 1 ? atoi(arguments[1]) : 100;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         int bad = 0;
-        /* What hangs takes its time. */
+        /* A try that hangs takes its time. */
         for (int try = 0; try < tries && bad <= tries / 10; try++) {
             struct sockaddr_in address;
             int status, listener = tcp_listener(&address);

@@ -1,4 +1,4 @@
-/* A malloc(3) that says when it is entered where nobody may: by who acts in a handler that has interrupted it. */
+/* A malloc(3) that reports calls where none is allowed: by code in a handler that has interrupted it. */
 #ifndef UNCORK_E2E_HEAP_H
 #define UNCORK_E2E_HEAP_H
 #include "common.h"
@@ -10,7 +10,7 @@ extern void *__libc_calloc(size_t, size_t);
 extern void *__libc_realloc(void *, size_t);
 extern void __libc_free(void *);
 
-/* Set where malloc is as if it was interrupted. */
+/* Set where malloc is treated as interrupted. */
 static __thread volatile sig_atomic_t heap_is_interrupted;
 
 static void heap_enter(void)

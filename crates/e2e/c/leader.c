@@ -1,6 +1,6 @@
-/* leader [tables]: the main thread ends while another goes on. A timer that reaches descriptors
- * through the main thread must notice, and what is held goes out in time again. With `tables`:
- * whether a thread of this process has a table of descriptors of its own. */
+/* leader [tables]: the main thread ends while another goes on. A timer that uses the descriptors of
+ * the main thread must notice, and what is held leaves in time again. With `tables`: whether a
+ * thread of this process has a descriptor table of its own. */
 #include "common.h"
 
 #include <dirent.h>
@@ -18,7 +18,7 @@ static void receiver(void)
     _exit(0);
 }
 
-/* Milliseconds that a message of `pieces` writes took to arrive while its writer was busy. */
+/* Returns how many milliseconds a message of `pieces` writes took while its writer was busy. */
 static double age_of(int pieces)
 {
     double written = now_ms(), age;
@@ -33,8 +33,8 @@ static double age_of(int pieces)
     return age;
 }
 
-/* The numbers of writes differ from message to message, so that none is foreseen to be the last.
- * Half of the messages may be late: the machine is busy with something else. */
+/* The number of writes differs from message to message, so that none is predicted to be the last.
+ * Half of the messages may be late, as the machine may be busy with something else. */
 static bool in_time(int tries)
 {
     int late = 0;
@@ -47,7 +47,7 @@ static bool in_time(int tries)
 static void *survivor(void *leader)
 {
     pthread_join(*(pthread_t *)leader, NULL);
-    /* The first may find a timer that cannot reach it any more. */
+    /* The first may find a timer that can no longer reach it. */
     printf("the first after the main thread's end arrives: %s\n", yes(age_of(8) < 250));
     printf("the next ones in time: %s\n", yes(in_time(9)));
     exit(0);

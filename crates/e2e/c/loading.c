@@ -1,4 +1,4 @@
-/* loading MODULE: a library that comes later, and whose constructor waits for a thread. */
+/* loading MODULE: a library that is loaded later, and whose constructor waits for a thread. */
 #include "common.h"
 
 #include <dlfcn.h>

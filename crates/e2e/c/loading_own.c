@@ -1,5 +1,5 @@
-/* A module whose constructor waits for a thread that makes the process's first calls: while it does, nobody else is let
- * through dlsym(3). */
+/* A module whose constructor waits for a thread that makes the process's first calls: while it does, no other thread
+ * gets through dlsym(3). */
 #include "common.h"
 
 #include <sys/epoll.h>
@@ -50,7 +50,7 @@ __attribute__((constructor)) static void waits(void)
     struct timespec patience;
     clock_gettime(CLOCK_REALTIME, &patience);
     patience.tv_sec += 3;
-    /* Left alone if it does not come to its end. */
+    /* Abandoned if it does not finish. */
     pthread_timedjoin_np(thread, NULL, &patience);
 }
 

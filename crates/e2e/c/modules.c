@@ -1,4 +1,4 @@
-/* modules MODULE: libraries that come later, and that the program does not see. */
+/* modules MODULE: libraries that are loaded later, and whose symbols the program does not see. */
 #include "common.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-/* A module that has liburing within it, and shows its functions as a library does that was linked with it. */
+/* A module that contains liburing, and exports its functions like a library that was linked with it. */
 #include <stddef.h>
 
 static int made;

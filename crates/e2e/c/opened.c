@@ -1,5 +1,5 @@
-/* opened LIBRARY: what a library does that is opened with dlopen(3), behind libc, so that no call
- * of the program comes to it: nothing. */
+/* opened LIBRARY: a library that is opened with dlopen(3), after libc, so that no call of the
+ * program reaches it, does nothing. */
 #include "common.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-/* What is read back from a socket is what it would be without the library. */
+/* What is read back from a socket is the same as without the library. */
 #include "common.h"
 #include <linux/sockios.h>
 
@@ -55,7 +55,7 @@ static void queues(void)
     memset(bytes, 'x', sizeof bytes);
     if (write(fds[0], bytes, 60) != 60 || write(fds[0], bytes, 40) != 40)
         fail("write");
-    /* Once the output queue is said to be empty, the other end has it all. */
+    /* Once the output queue is reported empty, the other end has received everything. */
     double start = now_ms();
     do {
         if (ioctl(fds[0], SIOCOUTQ, &mine))
@@ -94,7 +94,7 @@ static void information(void)
         fail("TCP_INFO");
     printf("TCP_INFO: state %d, unacked %u, length %s\n", info.tcpi_state, info.tcpi_unacked,
            yes(length >= 104));
-    /* Right after a write it counts what was written, whoever holds it. */
+    /* Right after a write it counts what was written, wherever that is held. */
     struct {
         struct tcp_info info;
         char more[256];

@@ -1,4 +1,4 @@
-/* Bytes that reach one connection by different calls arrive in the order of the calls, once. */
+/* Bytes that reach one connection through different calls arrive in the order of the calls, once. */
 #include "common.h"
 #include <aio.h>
 #include <linux/aio_abi.h>
@@ -67,7 +67,7 @@ static void by_vectors(int out)
 
 static int drained;
 
-/* Makes room for what a program goes on with. */
+/* Makes room for the bytes that a program goes on with. */
 static void drain(int unused UNUSED)
 {
     static char sink[65536];
@@ -76,7 +76,7 @@ static void drain(int unused UNUSED)
             quiet = 0;
 }
 
-/* A signal ends the first message in its middle: the second would stand behind a hole. */
+/* A signal ends the first message in its middle: the second would follow a gap. */
 static void by_interrupted_messages(int out UNUSED)
 {
     static char much[1 << 24], rest[1 << 16];
@@ -199,13 +199,13 @@ static void by_zerocopy(int out)
     put(out, "c");
 }
 
-/* One SEND by a ring, entered through syscall(), between two writes. */
+/* One SEND through a ring, entered by syscall(), between two writes. */
 static void by_io_uring(int out)
 {
     struct io_uring_params params = {0};
     int ring = (int)syscall(SYS_io_uring_setup, 4, &params);
     put(out, "a");
-    if (ring < 0) { /* switched off in this kernel: the same on both sides */
+    if (ring < 0) { /* switched off in this kernel: the same in both runs */
         put(out, "b");
         return;
     }
@@ -226,14 +226,14 @@ static void by_io_uring(int out)
     close(ring);
 }
 
-/* So many that no rhythm tells the last one. */
+/* So many that no rhythm predicts the last one. */
 static void put_some(int out, const char *text, int times)
 {
     while (times-- > 0)
         put(out, text);
 }
 
-/* libc writes in a thread of its own, the kernel by itself. */
+/* libc writes in a thread of its own, the kernel asynchronously. */
 static void by_aio(int out)
 {
     char b = 'b', d = 'd', f = 'f';
@@ -260,7 +260,7 @@ static void by_aio(int out)
     syscall(SYS_io_destroy, context);
 }
 
-/* As programs with 64-bit offsets call them. */
+/* As called by programs with 64-bit offsets. */
 static void by_vectors_at_positions(int out)
 {
     extern ssize_t pwritev64v2(int, const struct iovec *, int, off64_t, int);
@@ -305,7 +305,7 @@ int main(void)
                 {"cork", by_cork},           {"large writes", by_large_writes},
                 {"zero-copy", by_zerocopy},  {"vectors at positions", by_vectors_at_positions},
                 {"aio", by_aio},
-                /* After this one nothing is gathered any more. */
+                /* After this one nothing is held any more. */
                 {"io_uring", by_io_uring},
                 {"two connections", by_two_connections}, {"shutdown", by_shutdown}};
     for (int nodelay = 0; nodelay < 2; nodelay++)

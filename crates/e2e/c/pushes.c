@@ -1,6 +1,5 @@
-/* What pushes: after each of these calls a held byte must be at the other end long before the
- * longest bound (200 ms) lets go of it. Run with UNCORK_BOUND=200ms. With the argument
- * "control" it shows the opposite: that a byte is held while nothing pushes it. */
+/* What pushes: after each of these calls a held byte must be at the other end long before the longest bound (200 ms) releases it.
+ * Run with UNCORK_BOUND=200ms. With the argument "control" it shows the opposite: that a byte is held while nothing pushes it. */
 #include "common.h"
 #include <semaphore.h>
 #include <sys/epoll.h>
@@ -118,7 +117,7 @@ static void *wait_in_set(void *unused UNUSED)
     p_epoll_wait();
     return NULL;
 }
-/* It waits for the answer to what another thread writes. */
+/* Waits for the answer to what another thread writes. */
 static void p_epoll_wait_elsewhere(void)
 {
     struct epoll_event event = {.events = EPOLLIN};
@@ -148,7 +147,7 @@ static void p_pipe_read(void)
     (void)!read(fd, buffer, 8);
     close(fd);
 }
-/* Somebody else has to write into the pipe first. */
+/* Another thread has to write into the pipe first. */
 static void *fill_pipe_later(void *pipe)
 {
     usleep((useconds_t)LONG_MS * 1000);
@@ -203,7 +202,7 @@ struct call {
     bool writes_itself;
 };
 
-/* The receiver, in a process of its own, tells when the first byte came after the go-ahead. */
+/* The receiver, in a process of its own, reports when the first byte came after the go-ahead. */
 static void receiver(int in, int report, double *written_at)
 {
     char byte;

@@ -1,6 +1,6 @@
-/* race TRIES: bytes that reach a connection by another way at the very moment at which the timer
- * sends those before them. Run with the shortest bound, 100 us: the pauses are around it. As many
- * tries of each way as 2 ms a try allow: on a busy machine fewer. */
+/* race TRIES: bytes reach a connection by another way at the very moment at which the timer sends
+ * those before them. Run with the shortest bound, 100 us: the pauses are around it. Each way is
+ * tried as often as 2 ms a try allow: on a busy machine less often. */
 #include "common.h"
 #include <sys/sendfile.h>
 
@@ -114,7 +114,7 @@ static bool intact(struct way *way, int try)
     return length >= start + 3 && !memcmp(text + start, "cde", 3);
 }
 
-/* A process of its own for each try: the timer's first round is its slowest. */
+/* Runs each try in a process of its own: the timer's first round is its slowest. */
 static bool intact_in_child(struct way *way, int try)
 {
     int status;

@@ -1,4 +1,5 @@
-/* A program that forbids itself, with seccomp(2), what it does not call: whoever does it all the same is killed. */
+/* A program that forbids itself, with seccomp(2), calls that it does not make: one that is made all the same kills it.
+   */
 #include "common.h"
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -26,7 +27,7 @@ static void forbid(bool by_number)
         fail("seccomp");
 }
 
-/* One write a packet: what that rhythm foresees is sent in the shortest way. */
+/* One write a packet: what that rhythm predicts is sent in the shortest way. */
 static void packets(int fds[2], const char *text)
 {
     char got[2];

@@ -1,5 +1,5 @@
-/* Signals interrupt what they interrupted, and restart what SA_RESTART restarts, whether the
- * call spins or sleeps when they come. */
+/* Signals interrupt the calls that they should, and SA_RESTART restarts the calls that it should,
+ * whether the call spins or sleeps when they come. */
 #include "common.h"
 #include <sys/epoll.h>
 #include <sys/select.h>
@@ -18,7 +18,7 @@ static void on_alarm(int signal UNUSED)
     errno = error;
 }
 
-/* The first signal after `first_ms`; with `answer`, a second one 40 ms later writes a byte.
+/* The first signal comes after `first_ms`; with `answer`, a second one 40 ms later writes a byte.
  * Without, a second one frees a call that missed the first. */
 static void arm(int flags, long first_ms)
 {
@@ -149,7 +149,7 @@ static void masks(void)
     FD_SET(pair[0], &readable);
     got = pselect(pair[0] + 1, &readable, NULL, NULL, &limit, &before);
     printf("pselect: %s, signals %d\n", result(got), (int)caught);
-    /* The other way round: one that is kept out ends nothing, and comes behind the wait. */
+    /* The other way round: a blocked signal interrupts nothing, and is delivered after the wait. */
     sigprocmask(SIG_SETMASK, &before, NULL);
     struct timespec shorter = {0, 60 * 1000 * 1000};
     arm(0, 5);

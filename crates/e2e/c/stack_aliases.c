@@ -1,4 +1,4 @@
-/* Several descriptors, or processes, that have one socket since before it is connected or listens. */
+/* Several descriptors, or processes, that shared one socket before it was connected or listened. */
 #include "far.h"
 #include <sys/epoll.h>
 
@@ -6,7 +6,7 @@ static struct sockaddr_storage there;
 static socklen_t there_length;
 static int there_port;
 
-/* Whoever is connected to next, number 0. */
+/* The next connection goes to this listener, number 0. */
 static void far_listens(void)
 {
     there_port = atoi(far("listen 0 %s", far_address));
@@ -43,7 +43,7 @@ static void polled(const char *what, int fd, short events)
     printf(" %x", one.revents);
 }
 
-/* What is written by either is one stream, and so is what is read. */
+/* What is written through either is one stream, and so is what is read. */
 static void talks(int one, int other)
 {
     char bytes[8] = "";
@@ -150,7 +150,7 @@ static void refused(void)
     printf(", read %s", result(read(copy, &(char){0}, 1)));
     printf(", by the copy %s", result(connects(copy)));
     far("listen 0 %s %d", far_address, there_port);
-    /* An instance tells of the end of the first one by itself. */
+    /* An instance reports the end of the first connection by itself. */
     sleep_ms(20);
     printf(", then %s", result(connects(copy)));
     far_ok(far("accept 1 0"));
@@ -175,7 +175,7 @@ static void dissolved(void)
     printf(", peer %s %s", named(fd, true), named(copy, true));
     printf(", it has %s", far("end 1 1000"));
     far("close 1");
-    /* Not counted: an instance may not be done with the first one, and the kernel makes the second. */
+    /* Not counted: an instance may not be done with the first one, and the kernel creates the second. */
     printf(", again %s", result(connects(copy)));
     far_ok(far("accept 1 0"));
     talks(fd, copy);
@@ -186,7 +186,7 @@ static void dissolved(void)
     far("close 0");
 }
 
-/* A listener that was copied before it listened: who comes is accepted by either. */
+/* A listener that was duplicated before it listened: either accepts a client. */
 static void listener(void)
 {
     struct sockaddr_storage name;
@@ -221,7 +221,7 @@ static void listener(void)
     close(set);
 }
 
-/* Parent and child have it since before it is connected. It is the kernel's, so it is not counted. */
+/* Parent and child share it since before it is connected. It is the kernel's, so it is not counted. */
 static void forked(void)
 {
     char byte, bytes[8] = "";
@@ -270,7 +270,7 @@ static void forked(void)
     }
 }
 
-/* What stdio writes to is the kernel's: not counted. */
+/* A descriptor that stdio writes to is the kernel's: not counted. */
 static void standard(void)
 {
     far_listens();

@@ -1,5 +1,5 @@
-/* An allocator with a lock, and a thread of its own that waits under that lock, as jemalloc's background threads do:
- * a wait for a condition begins with the lock held, so nothing in it may wait for somebody who allocates. */
+/* An allocator with a lock, and a thread of its own that waits under that lock, as jemalloc's background threads do: a
+ * wait for a condition begins with the lock held, so nothing in it may wait for a thread that allocates. */
 #include "far.h"
 
 extern void *__libc_malloc(size_t);
@@ -27,7 +27,7 @@ void free(void *given)
     pthread_mutex_unlock(&heap);
 }
 
-/* Waits of 0.02 ms, the lock held between them. */
+/* Waits of 0.02 ms, with the lock held between them. */
 static void *tidies(void *unused UNUSED)
 {
     pthread_mutex_lock(&heap);

@@ -1,4 +1,4 @@
-/* What is chosen before there is a connection, or of a listener, counts for the connection. */
+/* Options set before there is a connection, or on a listener, apply to the connection. */
 #include "far.h"
 #include <linux/filter.h>
 #include <sys/uio.h>
@@ -43,7 +43,7 @@ static void set(int fd, const struct choice *choice)
         printf(" %s", result(setsockopt(fd, choice->level, choice->name, choice->value, choice->length)));
 }
 
-/* What is read back, control octets that come with what the other end sends, and whether that comes. */
+/* Prints what is read back, the control octets that come with the peer's data, and whether that arrives. */
 static void use(int fd, int at, const struct choice *choice)
 {
     unsigned char value[64] = {0};
@@ -57,12 +57,12 @@ static void use(int fd, int at, const struct choice *choice)
     far_ok(far("put %d abc", at));
     printf(", %s", poll(&(struct pollfd){fd, POLLIN, 0}, 1, 1000) == 1 ? "comes" : "does not come");
     printf(" %s", result(recvmsg(fd, &message, MSG_DONTWAIT)));
-    /* Stamps come some time after somebody has asked for them first. */
+    /* Timestamps only come some time after they have first been requested. */
     if (choice->name != SO_TIMESTAMP || choice->level != SOL_SOCKET)
         printf(" with %d", (int)message.msg_controllen);
 }
 
-/* Nobody answers where the other end is not to be reached: that is not waited for. */
+/* Where the other end cannot be reached there is no answer, which is not waited for. */
 static void connects(const struct choice *choice)
 {
     struct sockaddr_storage name;
@@ -102,7 +102,7 @@ static void accepts(const struct choice *choice, bool before)
     poll(&ready, 1, 0);
     if (!before)
         set(fd, choice);
-    /* Whoever drops all would have the other host wait for a minute. */
+    /* A filter that drops everything would make the other host wait for a minute. */
     if (choice->name != SO_ATTACH_FILTER || choice->level != SOL_SOCKET) {
         const char *answer = far("connect 0 %s %d", near_address, far_port(&name));
         if (!atoi(answer)) {
@@ -119,7 +119,7 @@ static void accepts(const struct choice *choice, bool before)
     close(fd);
 }
 
-/* One that nobody knows changes nothing. */
+/* An unknown option changes nothing. */
 static void unknown(void)
 {
     int fd = near_connected(0);
@@ -128,7 +128,7 @@ static void unknown(void)
     close(fd);
 }
 
-/* libc's second names, and flags that recv(2) and preadv2(2) have for others. */
+/* libc's second names, and flags of recv(2) and preadv2(2) for other purposes. */
 extern ssize_t __read(int, void *, size_t), __write(int, const void *, size_t), __send(int, const void *, size_t, int);
 extern int __connect(int, const struct sockaddr *, socklen_t), __close(int), __fcntl(int, int, ...);
 extern int __poll(struct pollfd *, nfds_t, int);
@@ -158,7 +158,7 @@ static void names(void)
     printf(", write %s", result(__write(fd, "a", 1)));
     printf(", send %s\n", result(__send(fd, "b", 1, 0)));
     __close(fd);
-    /* Its number is a file's now. */
+    /* The descriptor's number is now a file's. */
     FILE *file = tmpfile();
     printf("a file: %s", result(write(fileno(file), "file", 4)));
     fseek(file, 0, SEEK_END);
@@ -166,7 +166,7 @@ static void names(void)
     fclose(file);
 }
 
-/* What is of the other version of IP is nobody's. */
+/* Options of the other version of IP do not apply. */
 static void versions(void)
 {
     int fd = near_connected(0);
@@ -175,7 +175,7 @@ static void versions(void)
     close(fd);
 }
 
-/* What is as it was, and what is for names and ports only, changes nothing of a connection. */
+/* Options with unchanged values, and those about names and ports only, change nothing about a connection. */
 static void in_force(void)
 {
     static const int options[][3] = {
@@ -197,7 +197,7 @@ static void in_force(void)
     struct sockaddr_storage there;
     getpeername(fd, (struct sockaddr *)&there, &(socklen_t){sizeof there});
     far_count(far_port(&there));
-    /* What makes one the kernel's is its own as well. */
+    /* An option that makes a socket the kernel's is read from the kernel as well. */
     int priority = 3;
     setsockopt(fd, SOL_SOCKET, SO_PRIORITY, &priority, sizeof priority);
     getsockopt(other, SOL_SOCKET, SO_PRIORITY, &priority, &(socklen_t){sizeof priority});
@@ -206,7 +206,7 @@ static void in_force(void)
     close(other);
 }
 
-/* One that was refused counts with what was chosen of it when it is connected anew. */
+/* After a refused connection the options of the socket apply to its next one. */
 static void once_more(const struct choice *choice)
 {
     unsigned char value[64] = {0};
@@ -231,7 +231,7 @@ static void once_more(const struct choice *choice)
     far_ok(far("close 1"));
 }
 
-/* A backlog below zero is as long as any (php-fpm's is). */
+/* A negative backlog is as long as any (php-fpm's is). */
 static void crowd(void)
 {
     struct sockaddr_storage name;
@@ -244,7 +244,7 @@ static void crowd(void)
     for (int at = 0; at < 8; at++)
         if (!atoi(far("connect %d %s %d", at, near_address, far_port(&name))))
             fail("connect %d", at);
-    /* A SYN for which there is no room is sent again after a second. */
+    /* A SYN for which there is no room is retransmitted after a second. */
     printf("a backlog of -1: %s\n", now_ms() - begun < 900 ? "at once" : "late");
     close(fd);
 }

@@ -1,9 +1,9 @@
-/* TCP_DEFER_ACCEPT: when a connection is accepted, what becomes of one that says nothing, ends or is reset meanwhile,
- * and what is read back. */
+/* TCP_DEFER_ACCEPT: when a connection is accepted, what becomes of one that sends nothing, ends or is reset
+ * meanwhile, and what is read back. */
 #include "far.h"
 #include <sys/epoll.h>
 
-/* So many seconds have passed since then, and a margin. */
+/* That many seconds have passed since then, with a margin. */
 static const char *after(double begin, int seconds)
 {
     double ms = now_ms() - begin;
@@ -33,7 +33,7 @@ static int told(int fd)
     return value;
 }
 
-/* Somebody may be accepted within some time. */
+/* Waits some time for a connection that can be accepted. */
 static int ready(int fd, int limit_ms)
 {
     return poll(&(struct pollfd){fd, POLLIN, 0}, 1, limit_ms);
@@ -87,7 +87,7 @@ static void data(void)
     close(listener);
 }
 
-/* Time counts in timeouts of a SYN-ACK: one, three, seven seconds. */
+/* Time is measured in timeouts of a SYN-ACK: one, three, seven seconds. */
 static void silence(void)
 {
     char byte;
@@ -126,7 +126,7 @@ static void ends(void)
     far_ok(far("close 2"));
 }
 
-/* Many wait at once, and those who speak are accepted, whoever came first. */
+/* Many wait at once, and those that send data are accepted, whichever came first. */
 static void many(void)
 {
     char byte;
@@ -145,7 +145,7 @@ static void many(void)
     close(listener);
 }
 
-/* It counts for those who wait already. */
+/* It applies to those that already wait. */
 static void taken_back(void)
 {
     int port, listener = deferred(60, &port);
@@ -159,7 +159,7 @@ static void taken_back(void)
     far_ok(far("close 0"));
 }
 
-/* Who connects with it leaves the last ACK of the handshake to what he sends, for a fifth of a second. */
+/* A client with the option leaves the last ACK of the handshake to its first data, for a fifth of a second. */
 static void client(void)
 {
     struct sockaddr_storage name;

@@ -1,4 +1,4 @@
-/* How connections end: halves, resets, lingering, signals. */
+/* How connections end: half-closed, reset, lingering, by signals. */
 #include "far.h"
 
 static volatile sig_atomic_t pipes_broken;
@@ -18,7 +18,7 @@ static int state_of(int fd)
     return getsockopt(fd, SOL_TCP, TCP_INFO, &info, &length) ? -errno : info.tcpi_state;
 }
 
-/* When what was sent is acknowledged: in none of FIN-WAIT-1, LAST-ACK and CLOSING any more. */
+/* Waits until what was sent is acknowledged: the state is no longer FIN-WAIT-1, LAST-ACK or CLOSING. */
 static int settled(int fd)
 {
     for (int tries = 0; tries < 1000; tries++) {
@@ -135,7 +135,7 @@ static void reset_by_peer(int fd, int at, int order)
     printf(", close %s\n", result(close(fd)));
 }
 
-/* A reset behind the peer's end, by itself or for what it was sent then: the connection is broken, not reset. */
+/* A reset after the peer's end, by itself or caused by later data: the connection is broken, not reset. */
 static void reset_behind_its_end(int fd, int at, int order)
 {
     char bytes[8];
@@ -149,7 +149,7 @@ static void reset_behind_its_end(int fd, int at, int order)
     } else {
         far_ok(far("close %d", at));
         printf(" write %s,", result(write(fd, "x", 1)));
-        /* An instance sends by itself. */
+        /* An instance sends asynchronously. */
         sleep_ms(10);
     }
     sleep_ms(10);
@@ -181,7 +181,7 @@ static void reset_behind_its_end(int fd, int at, int order)
     far("close %d", at);
 }
 
-/* An error that comes when recvmmsg has something to tell already, or is there when it begins. */
+/* An error comes when recvmmsg has something to return already, or is there when it begins. */
 static void many_messages(int (*pair)(int), int at)
 {
     char bytes[3][8];
@@ -207,7 +207,7 @@ static void many_messages(int (*pair)(int), int at)
     }
 }
 
-/* What is thrown away unread is told to the peer by a reset. */
+/* Unread data that is discarded is reported to the peer by a reset. */
 static void closed_unread(int fd, int at)
 {
     far_ok(far("put %d abc", at));
@@ -252,7 +252,7 @@ static void lingers(int (*pair)(int), int at)
     far("close %d", at);
     if (pair == near_connected)
         return;
-    /* A peer that does not read: it lasts. */
+    /* A peer that does not read, so it takes long. */
     static char much[1 << 20];
     fd = pair(at);
     some.l_linger = 1;
@@ -268,7 +268,7 @@ static void lingers(int (*pair)(int), int at)
     far("close %d", at);
 }
 
-/* The signal of a write ends who does not mind it. */
+/* The signal of a write ends a process that does not handle it. */
 static void killed_by_the_signal(int (*pair)(int), int at)
 {
     fflush(stdout);

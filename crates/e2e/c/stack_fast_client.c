@@ -1,4 +1,4 @@
-/* TCP Fast Open of clients: connections that are opened with their first data, by MSG_FASTOPEN or by writing behind connect(2)
+/* TCP Fast Open of clients: connections that are opened with their first data, by MSG_FASTOPEN or by writing after connect(2)
  * (TCP_FASTOPEN_CONNECT). */
 #include "far.h"
 #include <sys/uio.h>
@@ -8,7 +8,7 @@ static struct sockaddr_storage name;
 static socklen_t length;
 static int port;
 
-/* The other host listens, number 0, and takes data of SYNs or not. */
+/* The other host listens, number 0, and accepts data in SYNs or not. */
 static void listens(int pending)
 {
     port = atoi(far("listen 0 %s", far_address));
@@ -22,7 +22,7 @@ static ssize_t opens(int fd, const char *text, int flags)
     return sendto(fd, text, strlen(text), MSG_FASTOPEN | flags, (struct sockaddr *)&name, length);
 }
 
-/* It is accepted there, number 1, answered and closed. */
+/* The connection is accepted there as number 1, answered and closed. */
 static void goes(int fd)
 {
     char bytes[16] = "";
@@ -68,7 +68,7 @@ static void by_flag(void)
     far_ok(far("close 0"));
 }
 
-/* Without a cookie the SYN asks for one, and is as ever. */
+/* Without a cookie the SYN requests one, and is otherwise normal. */
 static void without_cookie(void)
 {
     listens(0);
@@ -141,7 +141,7 @@ static void by_option(void)
     far_ok(far("close 0"));
 }
 
-/* To its program it is open, and its SYN waits. */
+/* To its program it is open, while its SYN is held back. */
 static int waits(const char *what)
 {
     int fd = asks(0, what);
@@ -177,7 +177,7 @@ static int passed(int fd)
     return fd;
 }
 
-/* Others go on with it before anything was sent. */
+/* Another process goes on with it before anything was sent. */
 static void given_away(void)
 {
     char command[64];
@@ -211,7 +211,7 @@ static void given_away(void)
     printf(" send %s", result(send(fd, "passed", 6, MSG_NOSIGNAL)));
     close(fd);
     is_heard();
-    /* In a SYN the kernel forgets that it was urgent. */
+    /* In a SYN the kernel drops the urgent mark. */
     fd = waits("urgent:");
     printf(" send %s\n", result(send(fd, "!", 1, MSG_OOB | MSG_NOSIGNAL)));
     far_ok(far("accept 1 0"));
@@ -272,7 +272,7 @@ int main(int count, char **arguments)
     signal(SIGPIPE, SIG_IGN);
     near_allows(3);
     far_ok(far("allow 3"));
-    /* No process of this host knows one. */
+    /* No process of this host has a cookie. */
     if (system("ip tcp_metrics flush"))
         fail("ip");
     without_cookie();

@@ -1,5 +1,5 @@
-/* TCP Fast Open of listeners: data that comes with a SYN is there with accept(2), if its cookie is good; whose cookies are,
- * and what the host's settings have to say. */
+/* TCP Fast Open of listeners: data that comes with a SYN is there with accept(2), if its cookie is good; for which listeners
+ * cookies are good, and the effect of the host's settings. */
 #include "far.h"
 
 static int port, there;
@@ -28,12 +28,12 @@ static int told(int fd, int name)
     return value;
 }
 
-/* The other host connects with some text. Whether the SYN's data was taken, as both ends say it. */
+/* The other host connects with some text. Returns whether the SYN's data was taken, according to both ends. */
 static const char *comes(int fd, const char *text)
 {
     static char facts[64];
     char bytes[16] = "", fast[16] = "";
-    /* What was set of the listener is known to an instance by then. */
+    /* An instance knows the listener's options by then. */
     sleep_ms(20);
     sscanf(far("fast 0 %s %d %s", near_address, port, text), "%d %15s", &there, fast);
     int connection = accept(fd, NULL, NULL);
@@ -61,7 +61,7 @@ static void cookies(void)
     printf(" %s,", comes(fd, "two"));
     printf(" %s\n", comes(fd, "three"));
     close(fd);
-    /* The host's cookies are all listeners'. */
+    /* The host's cookies are good for all listeners. */
     fd = listener(16);
     printf("another listener: %s\n", comes(fd, "four"));
     close(fd);
@@ -70,7 +70,7 @@ static void cookies(void)
     close(fd);
 }
 
-/* What one process gives another one of the program takes. */
+/* A cookie given out by one process is accepted by another process of the program. */
 static void workers(void)
 {
     int fd = listener(16);
@@ -133,7 +133,7 @@ static void keys(void)
     printf(" of %d %s", (int)length, yes(!memcmp(back, key, 16)));
     printf(", %s,", comes(fd, "two"));
     printf(" %s\n", comes(fd, "three"));
-    /* It becomes the one before. */
+    /* It becomes the previous key. */
     memmove(key + 16, key, 16);
     key[0] ^= 1;
     printf("both: %s", result(setsockopt(fd, IPPROTO_TCP, TCP_FASTOPEN_KEY, key, 32)));
@@ -172,7 +172,7 @@ static void settings(void)
     near_allows(3);
 }
 
-/* What says so of options when there is a connection, or of a listener. */
+/* What the options return on a connection, or on a listener. */
 static void options(void)
 {
     static const int names[] = {TCP_FASTOPEN, TCP_FASTOPEN_CONNECT, TCP_FASTOPEN_NO_COOKIE};

@@ -1,4 +1,4 @@
-/* Addresses at which no program has anything: what the kernel says of them, and that nothing is lost by it. */
+/* Addresses that are not mapped in any program: what the kernel returns for them, and that nothing is lost. */
 #include "far.h"
 #include <limits.h>
 #include <sys/epoll.h>
@@ -11,7 +11,7 @@ static void *bads[BADS];
 
 static void quiet(int signal UNUSED) {}
 
-/* Each form of reading, with its octets going to `bad`. */
+/* Each way of reading, with its octets going to `bad`. */
 static void reads(const char *what, int fd, void *bad)
 {
     struct iovec one = {bad, 4}, two[2] = {{&(char[2]){0}, 2}, {bad, 2}}, none = {bad, 0};
@@ -124,7 +124,7 @@ static void files(int fd, void *bad)
     fclose(file);
 }
 
-/* Who is accepted, with nowhere to put his name. */
+/* Accepts with an invalid address for the peer's name. */
 static void accepts(void *bad)
 {
     struct sockaddr_storage name;
@@ -151,11 +151,11 @@ static void accepts(void *bad)
     close(listener);
 }
 
-/* Lengths that no call moves. */
+/* Lengths that no call can move. */
 static void lengths(void)
 {
     static char room[64];
-    /* Unknown to the compiler, which would know better. */
+    /* Unknown to the compiler, which would otherwise warn or optimise. */
     char *volatile into = room;
     volatile size_t all[] = {SIZE_MAX, (size_t)SSIZE_MAX, 0x7fffffff, 0x7ffff001};
     int fd = near_accepted(0);
@@ -221,7 +221,7 @@ int main(int count, char **arguments)
         reads("reset", fd, bad);
         close(fd);
         accepts(bad);
-        /* What is not connected. */
+        /* A socket that is not connected. */
         fd = far_socket(0);
         printf("connect: %s\n", result(connect(fd, bad, 16)));
         close(fd);

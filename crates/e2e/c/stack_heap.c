@@ -1,4 +1,4 @@
-/* What is async-signal-safe (signal-safety(7)) may be called by a handler that has interrupted malloc(3). */
+/* Async-signal-safe functions (signal-safety(7)) may be called by a handler that has interrupted malloc(3). */
 #include "far.h"
 #include "heap.h"
 
@@ -14,7 +14,7 @@
         given_;                                                                                                        \
     })
 
-/* A connection of each kind, made, used and closed. */
+/* A connection of each kind is opened, used and closed. */
 static long one_round(int listener, int port)
 {
     struct sockaddr_storage name;
@@ -61,7 +61,7 @@ int main(int count, char **arguments)
     far_begin(count, arguments);
     int port, listener = near_listener(near_address, &port);
     long right = 0;
-    /* What is to be done when a thread ends, libc notes in memory of malloc's, at the thread's first wait. */
+    /* At a thread's first wait libc allocates memory by malloc to note what is to be done when the thread ends. */
     poll(&(struct pollfd){listener, POLLIN, 0}, 1, 1);
     for (int round = 0; round < ROUNDS; round++)
         right += one_round(listener, port);

@@ -1,8 +1,8 @@
-/* Settings of the host that connections go by: what is read back, and when they give up. */
+/* Host settings that connections follow: what is read back, and when they time out. */
 #include "far.h"
 #include <linux/sockios.h>
 
-/* One of this host's settings; those that this kernel does not have are as they are. */
+/* Writes one of this host's settings; a setting that this kernel lacks is left as it is. */
 static void set(const char *name, const char *value)
 {
     char path[96];
@@ -25,7 +25,7 @@ static void options(int fd, const char *what)
     printf("\n");
 }
 
-/* How much is written, and not sent, when there is no room for more. */
+/* How much is written and not sent until there is no room for more. */
 static void notsent(int fd, int at)
 {
     static char bytes[4096];
@@ -41,7 +41,7 @@ static void notsent(int fd, int at)
     printf("not sent, of 20000: some %s, many more %s\n", yes(unsent > 0), yes(unsent > 28000));
 }
 
-/* Whose descriptor is closed waits for the other end's so long. */
+/* A connection whose descriptor is closed waits that long for the other end's FIN. */
 static void ends(void)
 {
     int fds[2] = {near_accepted(0), near_connected(1)};
@@ -62,12 +62,12 @@ static void gives_up(int fd, const char *what, double begun)
     int ready = poll(&one, 1, 15000), error = 0;
     socklen_t length = sizeof error;
     getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
-    /* Four seconds at the most, and a busy machine. */
+    /* At most four seconds, on a busy machine. */
     printf("%s: poll %d, %s, in time %s, read %s\n", what, ready, error ? strerrorname_np(error) : "none",
            yes(now_ms() - begun < 12000), result(recv(fd, &byte, 1, MSG_DONTWAIT)));
 }
 
-/* The other host is not heard any more. */
+/* The other host's packets no longer arrive. */
 static void silence(void)
 {
     struct sockaddr_storage name;
@@ -103,7 +103,7 @@ int main(int count, char **arguments)
     set("tcp_retries2", "2");
     set("tcp_fin_timeout", "1");
     set("tcp_notsent_lowat", "20000");
-    /* Who is there already knows of it within a second. */
+    /* Existing processes notice it within a second. */
     sleep_ms(1200);
     int accepted = near_accepted(0), connected = near_connected(1);
     options(accepted, "an accepted one");

@@ -1,7 +1,7 @@
 /* TCP_INFO: what a connection has counted and measured, and of a listener, how many wait. */
 #include "far.h"
 
-/* Those behind what libc knows of, by their places in struct tcp_info of linux/tcp.h (6.18). */
+/* Fields beyond those that libc knows, by their offsets in struct tcp_info of linux/tcp.h (6.18). */
 enum {
     LAST_ACK_RECV = 52, RCV_SPACE = 96, DELIVERY_RATE = 160, BYTES_SENT = 200, BYTES_RETRANS = 208, DSACK_DUPS = 216,
     RCV_OOOPACK = 224, TOTAL_RTO = 240
@@ -32,9 +32,9 @@ static unsigned long long wide(int at)
     return value;
 }
 
-/* Octets went to the other host, and then to this one, as slowly as they were read. Whether none of them have passed each other,
- * as frames of two processors do on a busy machine: a count that is never right is wrong again and again. Who has cut his window
- * for that has no room for all that the other host takes when it is written. */
+/* Octets went to the other host, and then to this one, as slowly as they were read. Returns whether no frames were reordered, as
+ * those of two processors are on a busy machine: a count that is never right is wrong each time. An end that has shrunk its
+ * window for that has no room for all that the other host accepts when it is written. */
 static bool connection(FILE *out, int fd, int at)
 {
     static char bytes[300000];
@@ -54,7 +54,7 @@ static bool connection(FILE *out, int fd, int at)
     }
     const struct tcp_info *known = (const struct tcp_info *)info;
     bool is_calm = wide(BYTES_RETRANS) <= 1448 && word(DSACK_DUPS) <= 1 && !word(TOTAL_RTO);
-    /* How large our buffers may become is what differs; and what a probe of the tail sends again, who has had it tells. */
+    /* How large our buffers may become differs; and what a tail-loss probe retransmits, its receiver reports. */
     fprintf(out, "sent: scales %d %s, once %llu, little again %s", known->tcpi_snd_wscale, yes(known->tcpi_rcv_wscale > 0),
             wide(BYTES_SENT) - wide(BYTES_RETRANS), yes(is_calm));
     fprintf(out, ", rate known %s, in reason %s", yes(wide(DELIVERY_RATE) > 0), yes(wide(DELIVERY_RATE) < 100000000000ull));
@@ -99,7 +99,7 @@ static void waiting(void)
         if (at == 3)
             break;
         far("connect %d %s %d", at, near_address, port);
-        /* The last of a handshake may be on the way. */
+        /* The last segment of a handshake may be under way. */
         poll(&(struct pollfd){listener, POLLIN, 0}, 1, 1000);
         sleep_ms(50);
     }

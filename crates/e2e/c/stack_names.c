@@ -1,4 +1,4 @@
-/* Names, and how connections and listeners come to be. */
+/* Names of sockets, and the ways in which connections and listeners are created. */
 #include "far.h"
 #include <sys/epoll.h>
 
@@ -62,7 +62,7 @@ static void names(const char *what, const char *bound, const char *to, bool only
     close(fd);
 }
 
-/* Of a socket that is connected no more, and was not bound, the kernel tells the port that it had, which is anybody's. */
+/* For a socket that was disconnected, and was not bound, the kernel returns the port that it had, which any may have. */
 static const char *own_name(int fd, bool whole)
 {
     static char text[160];
@@ -73,7 +73,7 @@ static const char *own_name(int fd, bool whole)
     return text;
 }
 
-/* What a socket is called before, while and after it is connected, or has failed to be. */
+/* The names of a socket before, while and after it is connected, or has failed to connect. */
 static void names_of_failures(void)
 {
     struct sockaddr_storage name, own;
@@ -111,7 +111,7 @@ static void names_of_failures(void)
         printf(", name %s, peer %s", own_name(fd, bound), name_of(fd, true, 128));
         set_nonblocking(fd, false);
         far("listen 20 %s %d", far_address, port);
-        /* An instance tells of the end of the first one by itself. */
+        /* An instance reports the end of the first connection by itself. */
         sleep_ms(20);
         printf(", then %s", result(connect(fd, (struct sockaddr *)&name, length)));
         far_ok(far("accept 21 20"));
@@ -127,7 +127,7 @@ static void names_of_failures(void)
     }
 }
 
-/* From a socket of one family to an address of another, by itself or bound to one, and what else is no address. */
+/* From a socket of one family to an address of another, unbound or bound to one, and other invalid addresses. */
 static void families(void)
 {
     const char *to[] = {"10.95.0.2", "fd95::2", "::ffff:10.95.0.2", "0.0.0.0", "::", "255.255.255.255", "10.95.0.255",
@@ -156,7 +156,7 @@ static void families(void)
                     }
                     getsockname(fd, (struct sockaddr *)&name, &length);
                     if (far_port(&name) == ports[0]) {
-                        /* By chance the same: at an address of this host it would connect to itself. */
+                        /* The same by chance: at an address of this host it would connect to itself. */
                         close(fd);
                         goal--;
                         continue;
@@ -190,7 +190,7 @@ static void families(void)
     far("close 41");
 }
 
-/* A connection is dissolved, and another one made. */
+/* A connection is dissolved, and another one opened. */
 static void disconnects(void)
 {
     struct sockaddr_storage name;
@@ -215,7 +215,7 @@ static void disconnects(void)
         int copy = dup(fd);
         epoll_ctl(set, EPOLL_CTL_ADD, fd, &(struct epoll_event){EPOLLIN, {.u64 = 7}});
         write(fd, "x", 1);
-        /* An instance sends by itself. */
+        /* An instance sends asynchronously. */
         sleep_ms(20);
         printf(", no name %s", result(connect(fd, NULL, length)));
         printf(", none of 0 %s", result(connect(fd, NULL, 0)));
@@ -248,7 +248,7 @@ static void connects(void)
     struct sockaddr_storage name, other;
     int port = atoi(far("listen 20 %s", far_address)), error;
     socklen_t length = far_name(&name, far_address, port), error_length = sizeof error;
-    /* Not blocking. */
+    /* Non-blocking. */
     int fd = far_socket(SOCK_NONBLOCK), set = epoll_create1(0);
     printf("not blocking: %s", result(connect(fd, (struct sockaddr *)&name, length)));
     struct pollfd one = {fd, POLLOUT, 0};
@@ -264,7 +264,7 @@ static void connects(void)
     printf(", accept %s\n", result(accept(fd, NULL, NULL)));
     far_ok(far("accept 21 20"));
     close(fd);
-    /* Nobody there. */
+    /* No listener. */
     far("close 20");
     fd = far_socket(0);
     printf("refused: %s", result(connect(fd, (struct sockaddr *)&name, length)));
@@ -292,7 +292,7 @@ static void connects(void)
     poll(&one, 1, 1000);
     printf(", and again %s\n", result(connect(fd, (struct sockaddr *)&name, length)));
     close(fd);
-    /* In progress: nobody answers for an address that nobody has. */
+    /* In progress: there is no answer from an address that no host has. */
     far_beside(&other, far_address, 7);
     fd = far_socket(SOCK_NONBLOCK);
     printf("in progress: %s", result(connect(fd, (struct sockaddr *)&other, length)));
@@ -305,7 +305,7 @@ static void connects(void)
     printf(", name %s", name_of(fd, false, 128));
     printf(", shutdown %s", result(shutdown(fd, SHUT_WR)));
     printf(", close %s\n", result(close(fd)));
-    /* Whoever waits for it is told that it will not be. */
+    /* A caller that waits for the connection is told that it will not be established. */
     for (int how = SHUT_RD; how <= SHUT_RDWR; how++) {
         int error = 0;
         socklen_t octets = sizeof error;
@@ -326,7 +326,7 @@ static void connects(void)
     printf(", in time %s", yes(now_ms() - begun > 55 && now_ms() - begun < 300));
     printf(", again %s\n", result(connect(fd, (struct sockaddr *)&other, length)));
     close(fd);
-    /* In a set before it is connected. */
+    /* Added to an epoll set before it is connected. */
     port = atoi(far("listen 20 %s %d", far_address, 0));
     far_name(&name, far_address, port);
     fd = far_socket(SOCK_NONBLOCK);
@@ -346,7 +346,7 @@ static void connects(void)
     printf(", quiet %d\n", epoll_wait(set, &event, 1, 20));
     close(fd);
     close(set);
-    /* From a port of one's own. */
+    /* From a bound port. */
     fd = far_socket(0);
     far_name(&other, near_address, 0);
     printf("bound: %s", result(bind(fd, (struct sockaddr *)&other, length)));
@@ -386,7 +386,7 @@ static void connects(void)
     far("close 20");
     printf("\n");
     disconnects();
-    /* To one's own address, and to nothing. */
+    /* To its own address, and to none. */
     int listener = near_listener(near_address, &near_port);
     far_name(&name, near_address, near_port);
     fd = far_socket(0);

@@ -1,4 +1,5 @@
-/* A program that chooses numbers itself, as a shell does (exec 5<>file): there may be nothing of anybody else's. */
+/* A program that chooses descriptor numbers itself, as a shell does (exec 5<>file): the library may not use them.
+   */
 #include "far.h"
 #include <sys/epoll.h>
 #include <sys/mman.h>
@@ -6,10 +7,10 @@
 #include <sys/wait.h>
 
 enum { LAST = 40 };
-/* What was open before there were any sockets. */
+/* Descriptors that were open before there were any sockets. */
 static bool taken[LAST];
 
-/* A child that does nothing but end. */
+/* Forks a child that only exits. */
 static const char *forks(void)
 {
     pid_t child = fork();
@@ -26,7 +27,7 @@ static const char *forks(void)
     return NULL;
 }
 
-/* An octet there and one back. */
+/* Sends one octet each way. */
 static const char *exchange(int fd, int at)
 {
     char octet = 0;
@@ -39,7 +40,7 @@ static const char *exchange(int fd, int at)
     return write(fd, "b", 1) == 1 ? "fine" : "nothing goes";
 }
 
-/* A connection moved there, then a child. */
+/* Moves a connection to each number, then forks. */
 static void moved(const char *when)
 {
     for (int to = 3; to < LAST; to++) {
@@ -64,7 +65,7 @@ static void moved(const char *when)
     }
 }
 
-/* A file at each number that is free, while a connection is used. */
+/* Puts a file at each free number, while a connection is used. */
 static void covered(void)
 {
     int fd = near_connected(1), file = memfd_create("covers", MFD_CLOEXEC), wrong = 0;
@@ -103,7 +104,7 @@ int main(int count, char **arguments)
         taken[fd] = fcntl(fd, F_GETFD) != -1;
     moved("first");
     covered();
-    /* A process with sleepers and sets has more of whatever it has. */
+    /* A process with sleeping threads and epoll sets uses more descriptors of the library. */
     int kept = near_accepted(3), set = epoll_create1(0);
     taken[kept] = taken[set] = true;
     epoll_ctl(set, EPOLL_CTL_ADD, kept, &(struct epoll_event){EPOLLIN, {.u64 = 1}});

@@ -1,4 +1,4 @@
-/* Octets: every call that sends or receives some, with its flags. */
+/* Data: every call that sends or receives octets, with its flags. */
 #include "far.h"
 #include <sys/epoll.h>
 #include <sys/sendfile.h>
@@ -81,7 +81,7 @@ static void bad_calls(int fd)
     printf(", fsync %s\n", result(fsync(fd)));
 }
 
-/* What is written in all ways is one stream. */
+/* What is written in all these ways is one stream. */
 static void writes(int fd, int at)
 {
     enum { ALL = 1 << 20, PIECES = 16 };
@@ -89,7 +89,7 @@ static void writes(int fd, int at)
     struct iovec pieces[PIECES];
     size_t sent = 0, begin = 0;
     far_pattern(bytes, 0, ALL);
-    /* Odd pieces, of which one is empty and one is nearly all. */
+    /* Odd pieces, one of them empty and one nearly all. */
     for (int each = 0; each < PIECES; each++) {
         size_t length = each == 3 ? 0 : each == 7 ? ALL - 120000 : (size_t)(each * 1111 + 1);
         if (each == PIECES - 1)
@@ -101,7 +101,7 @@ static void writes(int fd, int at)
     printf("writev: %s", result(writev(fd, pieces, PIECES)));
     sent = ALL;
     printf(", more %s\n", far("take %d 0", at));
-    /* send, write, sendto, sendmsg, sendmmsg, pieces held and not. */
+    /* send, write, sendto, sendmsg, sendmmsg, with pieces held and not. */
     static char next[4096];
     far_pattern(next, sent, sizeof next);
     struct iovec three[] = {{next + 3, 2}, {next + 5, 1}, {next + 6, 4}};
@@ -187,7 +187,7 @@ static void timeouts(int fd, int at)
     printf(", unsent %s\n", yes(queue(fd, SIOCOUTQ) > 0));
 }
 
-/* The queue of what was sent and not acknowledged empties by itself. */
+/* The queue of sent and unacknowledged octets empties by itself. */
 static void queues(int fd, int at)
 {
     printf("SIOCOUTQ: %d", queue(fd, SIOCOUTQ));
@@ -208,7 +208,7 @@ static void queues(int fd, int at)
     printf(", look %s\n", result(recv(fd, bytes, 8, MSG_PEEK | MSG_DONTWAIT)));
 }
 
-/* All is waited for, and less comes: behind it is the end, or a reset, which the next call is told. */
+/* A call waits for all, and less comes: after it is the end, or a reset, which the next call returns. */
 static void waits_for_all(void)
 {
     static const char *const last[] = {"shut %d 1", "reset %d"};
@@ -263,7 +263,7 @@ static void files(int fd, int at)
     close(file);
 }
 
-/* Who does not wait is told each time that there is room again, by edges as well. */
+/* A non-blocking writer is told each time that there is room again, also edge-triggered. */
 static void file_by_edges(int fd, int at)
 {
     enum { ALL = 8 << 20 };
@@ -295,7 +295,7 @@ static void file_by_edges(int fd, int at)
 
 enum { MUCH = 1 << 20 };
 
-/* All that the other host has sent, by way of a pipe. */
+/* All that the other host has sent, through a pipe. */
 static void splices_much(int fd, int at, const int through[2])
 {
     static char got[MUCH], wanted[MUCH];
@@ -335,7 +335,7 @@ static void splices_into_a_shut_window(int fd, int at, const int through[2], siz
     } while (moved > 0);
     printf("splice into a shut window: %s, some had room %s", result(moved), yes(sent > begin));
     printf(", there %s", far("take %d %zu", at, sent - begin));
-    /* What is left in the pipe goes when there is room. */
+    /* What is left in the pipe is sent when there is room. */
     int left = 0;
     ioctl(through[0], FIONREAD, &left);
     size_t rest = (size_t)left;
@@ -347,7 +347,7 @@ static void splices_into_a_shut_window(int fd, int at, const int through[2], siz
     set_nonblocking(fd, false);
 }
 
-/* Between a connection and pipes. It is the kernel's from the first of these on. */
+/* Splices between a connection and pipes. It is the kernel's from the first of these on. */
 static void splices(int fd, int at)
 {
     int in[2], out[2];
@@ -373,7 +373,7 @@ static void splices(int fd, int at)
     printf(", from nothing %s", result(splice(999, NULL, fd, NULL, 1, 0)));
     printf(", to nothing %s", result(splice(fd, NULL, 999, NULL, 1, 0)));
     printf(", unknown flags %s\n", result(splice(out[0], NULL, fd, NULL, 1, 0x40)));
-    /* A pipe that is full. */
+    /* A full pipe. */
     set_nonblocking(in[1], true);
     while (write(in[1], filler, sizeof filler) > 0)
         ;
@@ -389,7 +389,7 @@ static void splices(int fd, int at)
     printf(", %s", result(read(in[0], bytes, sizeof bytes)));
     printf(" %.3s\n", bytes);
     splices_much(fd, at, in);
-    /* The other way, in two pieces, of which the first is held back. */
+    /* The other way, in two pieces, the first of which is held back. */
     far_pattern(pattern, 0, sizeof pattern);
     write(out[1], pattern, sizeof pattern);
     printf("splice to it: %s", result(splice(out[0], NULL, fd, NULL, 10001, SPLICE_F_MORE)));

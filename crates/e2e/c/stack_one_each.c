@@ -1,8 +1,8 @@
-/* A thread for each connection, at either end, that waits for what comes in one way or another. What is asked comes back.
+/* A thread for each connection, at either end, that waits for data in one of several ways. The server echoes questions.
  *
  * stack_one_each serve PORT
- * stack_one_each ask HOST PORT THREADS MS OCTETS ROUNDS: questions of up to so many octets, one after the other, and anew
- *   by other connections; SIGUSR1 ends a round earlier */
+ * stack_one_each ask HOST PORT THREADS MS OCTETS ROUNDS: questions of up to so many octets, one after the other, in each round
+ *   on new connections; SIGUSR1 ends a round earlier */
 #include "common.h"
 #include <sys/select.h>
 
@@ -22,14 +22,14 @@ static void ends(int signal UNUSED)
     is_over = true;
 }
 
-/* Until there is something, or the end, in the way of this number. */
+/* Waits for data, or the end, in the way of this number. */
 static void await(int fd, int way)
 {
     struct pollfd one = {.fd = fd, .events = POLLIN};
     fd_set set;
     switch (way % WAYS) {
     case 0:
-        /* No handler's end restarts these (signal(7)). */
+        /* The return of a handler does not restart these (signal(7)). */
         while (poll(&one, 1, -1) != 1)
             if (errno != EINTR)
                 fail("poll");
@@ -46,7 +46,7 @@ static void await(int fd, int way)
     }
 }
 
-/* Whether there was so much. */
+/* Returns whether so many octets were received. */
 static bool read_all(int fd, int way, void *to, size_t octets)
 {
     size_t got = 0;

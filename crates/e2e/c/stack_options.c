@@ -3,7 +3,7 @@
 #include <sys/epoll.h>
 #include <sys/stat.h>
 
-/* Options of connections: those that are equal on both. Not those that count or measure. */
+/* Options of connections that are equal on both stacks. Those that count or measure are left out. */
 static void options(int fd, const char *what)
 {
     const struct {
@@ -33,7 +33,7 @@ static void options(int fd, const char *what)
         socklen_t length = sizeof value;
         int got = getsockopt(fd, all[at].level, all[at].name, value, &length);
         printf("  %d/%d: %s", all[at].level, all[at].name, result(got));
-        /* Clocks, and what changes by itself. */
+        /* Clocks, and values that change by themselves. */
         bool counts = all[at].level == IPPROTO_TCP && (all[at].name == TCP_TIMESTAMP || all[at].name == TCP_WINDOW_CLAMP || all[at].name == TCP_QUICKACK);
         if (got == 0 && all[at].level == SOL_SOCKET && all[at].name == SO_INCOMING_NAPI_ID)
             counts = true;
@@ -128,7 +128,7 @@ static void flags(int fd)
     printf(", unknown fcntl %s\n", result(fcntl(fd, 99999, 1)));
 }
 
-/* Who waits for so many octets is not told of fewer, but of the end. */
+/* A reader that waits for so many octets is not woken for fewer, but for the end. */
 static void low_water(int fd, int at)
 {
     char bytes[16];
@@ -149,7 +149,7 @@ static void low_water(int fd, int at)
     printf("\n");
 }
 
-/* A set is told when a low water mark, or a buffer, is changed so that there is something to be told. */
+/* An epoll set reports a socket that becomes ready by a change of a low-water mark, or of a buffer. */
 static void marks_are_moved(int (*pair)(int), int at)
 {
     int fd = pair(at), set = epoll_create1(EPOLL_CLOEXEC);
@@ -162,7 +162,7 @@ static void marks_are_moved(int (*pair)(int), int at)
     printf(", told %d\n", epoll_wait(set, &event, 1, 1000));
     close(fd);
     fd = pair(at);
-    /* More than there is room for, if nobody makes some. */
+    /* More than there is room for, unless room is made. */
     printf("many: %s", result(setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &(int){100000}, 4)));
     event = (struct epoll_event){EPOLLIN, {.u64 = 2}};
     epoll_ctl(set, EPOLL_CTL_ADD, fd, &event);
@@ -174,7 +174,7 @@ static void marks_are_moved(int (*pair)(int), int at)
     close(set);
 }
 
-/* recvmsg(2) tells how much is left, as far as there is room for that. */
+/* recvmsg(2) returns how much is left, if there is room for that control message. */
 static void left(int fd, int at)
 {
     char bytes[4];
@@ -212,7 +212,7 @@ static uint64_t cookie(int fd)
     return value;
 }
 
-/* Each has a number of its own, and keeps it. */
+/* Each socket has a number of its own, and keeps it. */
 static void cookies(int (*pair)(int))
 {
     int one = pair(10), other = pair(11), copy = dup(one);
@@ -248,7 +248,7 @@ static bool is_buffer(int fd, int what, int option)
     return bytes > 0 && memory_of(fd, what) == bytes;
 }
 
-/* How much is kept for a connection: as much as there is in its queues. */
+/* The memory charged to a connection: as much as is in its queues. */
 static void memory(int fd, int at)
 {
     static char bytes[100000];
@@ -266,7 +266,7 @@ static void memory(int fd, int at)
     size_t sent = 0;
     ssize_t taken;
     set_nonblocking(fd, true);
-    /* Until the other end takes no more either: a buffer that is full for the first time has room again when that has. */
+    /* Until the other end takes no more either: a buffer that is full for the first time has room again when that end has. */
     for (int full = 0; full < 3;) {
         far_pattern(bytes, sent, sizeof bytes);
         taken = write(fd, bytes, sizeof bytes);

@@ -1,5 +1,5 @@
-/* Connections that others use by their number: libc's own streams, and programs that are started. And what a call that a
- * signal ends has done until then. */
+/* Connections that are used by number elsewhere: by libc's own streams, and by programs that are started. And the result of a
+ * call that a signal has interrupted. */
 #include "far.h"
 #include <spawn.h>
 #include <sys/time.h>
@@ -10,7 +10,7 @@ extern char **environ;
 /* One digit, for the shell. */
 enum { NUMBER = 9 };
 
-/* The same function as vfork. */
+/* vfork under another name. */
 extern pid_t __vfork(void) __attribute__((returns_twice));
 
 static int begin(void)
@@ -21,7 +21,7 @@ static int begin(void)
     return fd;
 }
 
-/* Who has started something goes on, and the other host gets all in order. */
+/* The process that started the other goes on, and the other host receives everything in order. */
 static void end(const char *what, int fd)
 {
     printf("%s: goes on %s", what, result(write(fd, "!", 1)));
@@ -57,7 +57,7 @@ static void standard_streams(void)
     end("dprintf of numbers with points", fd);
 }
 
-/* Streams that are there before the connection is, on its descriptor or on duplicates of that. It is the kernel's, so it is not
+/* Streams that exist before the connection does, on its descriptor or on duplicates of that. It is the kernel's, so it is not
  * counted. */
 static void streams_before(void)
 {
@@ -89,7 +89,7 @@ static void streams_before(void)
         far("close 0");
         far("close 1");
     }
-    /* One whose stream is gone by then has none. */
+    /* A socket whose stream is gone by then has none. */
     int fd = far_socket(0), copy = dup(fd);
     fclose(fdopen(copy, "r"));
     struct sockaddr_storage name;
@@ -105,7 +105,7 @@ static void streams_before(void)
     far("close 1");
 }
 
-/* The usual way to have two streams on a connection. */
+/* The usual way to have two streams on one connection. */
 static void streams_of_duplicates(void)
 {
     int fd = near_accepted(0);
@@ -121,7 +121,7 @@ static void streams_of_duplicates(void)
     far("close 0");
 }
 
-/* As programs do it that want to leave nothing to another one: they ask for nothing, and close every number. */
+/* Like programs that leave no descriptor to the one they start: they close every number, without checking. */
 static void close_all_but(int kept)
 {
     for (int fd = STDERR_FILENO + 1; fd < 1024; fd++)
@@ -172,7 +172,7 @@ static void started(void)
     waitpid(child, NULL, 0);
     printf("a child of __vfork has closed it: %s\n", result(write(fd, "still here", 10)));
     end("vfork by another name", fd);
-    /* One that no program inherits stays where it is. */
+    /* A connection that no program inherits stays where it is. */
     fd = near_accepted(0);
     fcntl(fd, F_SETFD, FD_CLOEXEC);
     printf("system beside: %d\n", system("exit 3") >> 8);
@@ -181,8 +181,8 @@ static void started(void)
     close(fd);
 }
 
-/* Whoever has a small piece under way sends no other before that is acknowledged (Nagle): what was held back here of
- * that must not be lost when the connection becomes the kernel's. */
+/* A sender with a small piece under way sends no other before that is acknowledged (Nagle): what was held back by that must not
+ * be lost when the connection becomes the kernel's. */
 static void small_pieces(void)
 {
     char bytes[4];
@@ -206,7 +206,7 @@ static void small_pieces(void)
     printf("small pieces: most are late %s\n", yes(late > 4));
 }
 
-/* What is sent without a copy tells when it is free again, which the kernel does. */
+/* Data sent without a copy is reported when it is free again, by the kernel. */
 static void without_a_copy(void)
 {
     int fd = near_accepted(0);
@@ -220,7 +220,7 @@ static void without_a_copy(void)
     far_ok(far("close 0"));
 }
 
-/* daemon(3) forks inside of libc, and ends the process that had the connection there. */
+/* daemon(3) forks inside libc, and ends the process that had the connection there. */
 static void left_to_a_daemon(void)
 {
     int told[2];
@@ -247,7 +247,7 @@ static void left_to_a_daemon(void)
     close(told[0]);
 }
 
-/* A child goes on with a connection that was reset before: with what had come, and with that, and at once. */
+/* A child takes over a connection that was reset before: it reads the data that had come, and then the reset, at once. */
 static void left_to_a_child_when_reset(void)
 {
     char bytes[8] = "";
@@ -276,7 +276,7 @@ static void left_to_a_child_when_reset(void)
     }
 }
 
-/* A child that has nothing but the connection. */
+/* A child that has only the connection. */
 static void left_to_a_child_alone(void)
 {
     int fd = near_accepted(0);
@@ -297,14 +297,14 @@ static void left_to_a_child_alone(void)
 static volatile int handled;
 static void on_alarm(int signal UNUSED) { handled++; }
 
-/* What has been moved is told, whether the handler wants the call to go on or not. */
+/* The octets moved are returned, whether or not the handler restarts calls. */
 static void partial(void)
 {
     enum { MUCH = 32 << 20 };
     static char bytes[MUCH];
     for (int restarts = 0; restarts < 2; restarts++) {
         struct sigaction action = {.sa_handler = on_alarm, .sa_flags = restarts ? SA_RESTART : 0};
-        /* A second one for who has not heard the first. */
+        /* A second signal, in case the call missed the first. */
         struct itimerval timer = {{3, 0}, {0, 200 * 1000}}, never = {{0, 0}, {0, 0}};
         sigaction(SIGALRM, &action, NULL);
         int fd = near_accepted(0);
@@ -325,7 +325,7 @@ static void partial(void)
     }
 }
 
-/* One that does not become another program goes on with all that it has. */
+/* A child that does not execute another program goes on with all that it has. */
 static void no_program(void)
 {
     int fd = near_accepted(0);
@@ -350,7 +350,7 @@ static void no_program(void)
 int main(int count, char **arguments)
 {
     far_begin(count, arguments);
-    /* It is this test's to send these. */
+    /* These signals are the test's own. */
     alarm(far_patience = 0);
     standard_streams();
     streams_before();

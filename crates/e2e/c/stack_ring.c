@@ -1,4 +1,4 @@
-/* An event loop that enters what it watches by an io_uring where it can have one, as libuv's does (Node, uvloop). */
+/* An event loop that registers descriptors by an io_uring where it can have one, like libuv's (Node, uvloop). */
 #include "far.h"
 #include <linux/io_uring.h>
 #include <sys/epoll.h>

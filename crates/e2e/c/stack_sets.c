@@ -1,4 +1,4 @@
-/* Sets that a socket is a member of since before it is connected or listens. */
+/* Epoll sets to which a socket is added before it is connected or listens. */
 #include "far.h"
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -79,7 +79,7 @@ static pthread_t start(void *(*body)(void *), int set)
     return thread;
 }
 
-/* One thread sleeps; another connects what is in the set already. */
+/* One thread sleeps; another connects a socket that is already in the set. */
 static void asleep(const char *what, int set, void *(*body)(void *), int waited)
 {
     far_listens();
@@ -147,7 +147,7 @@ static void *waits_and_looks_at_the_clock(void *set)
     return NULL;
 }
 
-/* Whoever sleeps on a set hears what changes in one that is in it, though who has changed it calls nothing more. */
+/* A thread that sleeps on a set is woken by a change in a nested one, although the thread that made it calls nothing more. */
 static void changed_within(void)
 {
     for (int change = 0; change < 2; change++) {
@@ -171,7 +171,7 @@ static void changed_within(void)
     }
 }
 
-/* A member of several. */
+/* A member of several sets. */
 static void several(void)
 {
     int sets[3];
@@ -252,7 +252,7 @@ static void forked(void)
     close(set);
 }
 
-/* A server that enters its listener, and then becomes a daemon: its child accepts by its parent's set, and the parent is gone. */
+/* A server adds its listener, and then becomes a daemon: its child accepts by its parent's set, and the parent is gone. */
 static void forked_behind(void)
 {
     for (int edge = 0; edge < 2; edge++) {
@@ -291,7 +291,7 @@ static void *waits_often(void *set)
     return NULL;
 }
 
-/* A thread sleeps on a set as it often has; another one closes that, and then rings. What it is told then is its own affair. */
+/* A thread sleeps on a set as it often has; another closes the set, and then rings. What the sleeper gets is not compared. */
 static void closed_while_somebody_sleeps(void)
 {
     int set = epoll_create1(0), bell = eventfd(0, EFD_NONBLOCK);
@@ -317,7 +317,7 @@ static void closed_while_somebody_sleeps(void)
     over(fd);
 }
 
-/* By several descriptors: tokio enters by one what it waits for by another. */
+/* Through several descriptors: tokio registers by one what it waits for by another. */
 static void duplicated(void)
 {
     int port, set = epoll_create1(EPOLL_CLOEXEC), other = fcntl(set, F_DUPFD_CLOEXEC, 3);
@@ -342,7 +342,7 @@ static void duplicated(void)
     struct pollfd one = {other, POLLIN, 0};
     printf(", told %s, poll %d %x\n", said, poll(&one, 1, 1000), one.revents);
     read(late, &(char){0}, 1);
-    /* The one that was first is closed; and the second. */
+    /* The first one is closed; and the second. */
     int third = dup(other);
     int closed[] = {set, other};
     for (int at = 0; at < 2; at++) {
@@ -358,7 +358,7 @@ static void duplicated(void)
     far_ok(far("put 0 y"));
     printf(" %s\n", told(third, 20));
     close(third);
-    /* Its number comes again, as another set's. */
+    /* Its number is reused, for another set. */
     set = epoll_create1(EPOLL_CLOEXEC), other = epoll_create1(EPOLL_CLOEXEC);
     printf("anew: %s", enters(set, late, EPOLLIN, 1));
     far_ok(far("put 1 y"));
@@ -369,7 +369,7 @@ static void duplicated(void)
         close(all[at]);
 }
 
-/* Duplicates that are closed, or whose original is, before anything was entered. */
+/* Duplicates that are closed, or whose original is, before anything was added. */
 static void duplicated_before(void)
 {
     int low = epoll_create1(0), set = fcntl(low, F_DUPFD, 40), fd = near_accepted(0);
@@ -381,7 +381,7 @@ static void duplicated_before(void)
     close(set);
     int first = epoll_create1(0), second = dup(first);
     close(second);
-    /* That number again. */
+    /* The same number again. */
     int next = epoll_create1(0), its = dup(next);
     printf("anew: %s", enters(its, fd, EPOLLIN, 6));
     printf(", told %s", told(next, 2000));

@@ -1,11 +1,11 @@
-/* Signals that tell of a socket (O_ASYNC, F_SETOWN). The kernel alone sends them, and so has those sockets: they are not counted. */
+/* Signals about a socket (O_ASYNC, F_SETOWN). Only the kernel sends them, so it has those sockets: they are not counted. */
 #include "far.h"
 
 static volatile sig_atomic_t told_of_any, told_of_urgent;
 static void on_any(int signal UNUSED) { told_of_any++; }
 static void on_urgent(int signal UNUSED) { told_of_urgent++; }
 
-/* They may come a little later than what they tell of. */
+/* They may come a little later than their cause. */
 static const char *is_told(volatile sig_atomic_t *told)
 {
     for (int tries = 0; !*told && tries < 200; tries++)
@@ -15,7 +15,7 @@ static const char *is_told(volatile sig_atomic_t *told)
     return is;
 }
 
-/* What signals a socket may send, and to whom. */
+/* Prints which signals a socket may send, and to which process. */
 static void show(const char *what, int fd)
 {
     int owner = fcntl(fd, F_GETOWN);
@@ -95,7 +95,7 @@ static int far_end_of(int fd)
     return far_port(&name);
 }
 
-/* A connection goes over to the kernel when it gets an owner, and not before. */
+/* A connection moves to the kernel when it gets an owner, and not before. */
 static void behind(int by_accept, int way)
 {
     struct {

@@ -1,5 +1,5 @@
-/* Descriptors that one thread has made and another one uses, waits for, copies and closes. With a stack for each thread
- * (UNCORK_STACK_THREADS) these are on several. */
+/* Descriptors that one thread has created and another one uses, waits for, duplicates and closes. With a stack for each
+ * thread (UNCORK_STACK_THREADS) these are on several stacks. */
 #include "far.h"
 #include <stdatomic.h>
 #include <semaphore.h>
@@ -21,7 +21,7 @@ static void *makes_connected(void *at)
     return NULL;
 }
 
-/* Connection number `at` of the other host, made by a thread that has ended since. */
+/* Returns connection number `at` of the other host, created by a thread that has ended since. */
 static int by_another(void *(*makes)(void *), int at)
 {
     pthread_t thread;
@@ -30,7 +30,7 @@ static int by_another(void *(*makes)(void *), int at)
     return made[at];
 }
 
-/* `makes` with a number, made by a thread that goes on until it is told to end. */
+/* Calls `makes` with a number, in a thread that goes on until it is told to end. */
 static atomic_int ends;
 static sem_t there;
 static void *(*makes_what)(void *);
@@ -53,7 +53,7 @@ static pthread_t stay(void *(*makes)(void *), int at)
     return thread;
 }
 
-/* Three threads, each with a connection, that are there meanwhile. */
+/* Three threads, each with a connection, that run meanwhile. */
 static pthread_t three[3];
 
 static void begin_three(void)
@@ -115,7 +115,7 @@ static void waited_for_together(void)
         printf(" %d %d", poll(fds, 4, 2000), fds[at].revents);
         read(made[at], &(char){0}, 1);
     }
-    /* One at a time, and each is heard of. */
+    /* One at a time, and each is reported. */
     for (int at = 0; at < 3; at++)
         far_ok(far("put %d x", at));
     write(ends_of[1], "x", 1);
@@ -151,7 +151,7 @@ static void *polls(void *set)
     return NULL;
 }
 
-/* Somebody waits already when something of another thread's is entered; for the set, or for one that it is in. */
+/* A thread already waits when another thread's descriptor is added, to the set or to a nested one. */
 static void entered_while_waiting(void)
 {
     for (int way = 0; way < 3; way++) {
@@ -233,7 +233,7 @@ static void listener_of_another(void)
     printf("closed %s\n", yes(atoi(far("connect 0 %s %d", near_address, port)) <= 0));
 }
 
-/* What threads have is their process's, and its child's. */
+/* Descriptors of threads belong to their process, and to its child. */
 static void forked(void)
 {
     char byte;
@@ -279,7 +279,7 @@ static void *talks(void *at)
     return (void *)(long)right;
 }
 
-/* Threads that end leave nothing behind but what is open: there are more of them than stacks (64, parts.rs). */
+/* Threads that end leave behind only what is open: there are more of them than stacks (64, parts.rs). */
 static void many_threads(void)
 {
     int right = 0;

@@ -1,4 +1,4 @@
-/* Threads, signals, copies of descriptors, and processes. */
+/* Threads, signals, duplicated descriptors, and processes. */
 #include "far.h"
 #include <setjmp.h>
 #include <stdatomic.h>
@@ -48,7 +48,7 @@ static pthread_t start(void *(*body)(void *), void *argument)
     return thread;
 }
 
-/* One thread waits; another makes, uses and closes sockets meanwhile, and ends the wait. */
+/* One thread waits; another creates, uses and closes sockets meanwhile, and ends the wait. */
 static void waiting_beside(void)
 {
     void *(*bodies[])(void *) = {reads, polls};
@@ -79,7 +79,7 @@ static void waiting_beside(void)
     close(set);
 }
 
-/* What another thread does to a descriptor that one waits on. */
+/* Another thread acts on a descriptor that one waits on. */
 static void ended_by_another(void)
 {
     waits_on = near_accepted(0);
@@ -100,14 +100,14 @@ static void ended_by_another(void)
     pthread_join(thread, NULL);
     printf("reset while another reads: %s\n", said);
     close(waits_on);
-    /* What the other one gets then is another on Linux, which goes on reading; but it ends. */
+    /* What the reader gets then differs on Linux, where it goes on reading; but it ends. */
     waits_on = near_connected(0);
     thread = start(reads, NULL);
     close(waits_on);
     sleep_ms(20);
     far("put 0 x");
     pthread_join(thread, NULL);
-    /* Linux tells of it when something comes. */
+    /* Linux reports it when data arrives. */
     waits_on = near_accepted(0);
     thread = start(polls, NULL);
     double closed = now_ms();
@@ -150,7 +150,7 @@ static void *writes(void *unused UNUSED)
     return NULL;
 }
 
-/* A copy of a descriptor, as it comes to whom it is passed. */
+/* A duplicate of a descriptor, as received by the process that it is passed to. */
 static int passed(int fd)
 {
     int pair[2], copy;
@@ -172,7 +172,7 @@ static int passed(int fd)
     return copy;
 }
 
-/* A connection that another process gets, too, while a thread waits for it here. */
+/* A connection is passed to another process, too, while a thread waits for it here. */
 static void shared_while_waiting(void)
 {
     void *(*bodies[])(void *) = {reads, polls, selects, waits_for_set};
@@ -263,8 +263,8 @@ static void signals(void)
     }
 }
 
-/* Number of the wait that somebody is about to begin; below zero at the end. */
-/* By other ways than sigaction(2) and signal(3). */
+/* Number of the wait that a thread is about to begin; negative at the end. */
+/* By other means than sigaction(2) and signal(3). */
 static void signals_of_old(void)
 {
     const char *names[] = {"siginterrupt", "signal behind that", "siginterrupt, not", "sigset",
@@ -297,7 +297,7 @@ static void signals_of_old(void)
 
 static atomic_int waits;
 
-/* Some microseconds after somebody was about to wait, each time. */
+/* Sends a signal some microseconds after a thread was about to wait, each time. */
 static void *shoots_often(void *thread)
 {
     for (int round = 1;; round++) {
@@ -325,7 +325,7 @@ static void signals_anywhere(void)
         int before = handled;
         atomic_store(&waits, round);
         bool ended = poll(&(struct pollfd){fd, POLLIN, 0}, 1, 50) < 0;
-        /* One that came before the call is none that it could know of. */
+        /* The call could not know of a signal that came before it. */
         forgotten += !ended && handled != before;
         while (handled == before)
             ;
@@ -340,8 +340,8 @@ static void signals_anywhere(void)
 enum { SHOTS = 400 };
 static atomic_int enters, returned, lost;
 
-/* A signal each time that the other thread enters a call, microseconds later. One that does not end the call has come
- * too early, or was forgotten. */
+/* A signal each time that the other thread enters a call, microseconds later. One that does not end the call has come too early,
+ * or was lost. */
 static void *shoots_early(void *thread)
 {
     for (int shot = 0; shot < SHOTS; shot++) {
@@ -363,7 +363,7 @@ static void *shoots_early(void *thread)
     return NULL;
 }
 
-/* Shoots so often at who calls recv(2), and gives how many calls were interrupted. */
+/* Sends that many signals to a thread that calls recv(2), and returns how many calls were interrupted. */
 static int shot_at(void)
 {
     int fd = near_accepted(0), interrupted = 0;
@@ -382,8 +382,8 @@ static int shot_at(void)
     return interrupted;
 }
 
-/* Signals that come when a call has just begun. On a busy machine who was shot at may come back too late to tell that from a signal
- * that was forgotten, so it is tried again: one that is forgotten is so each time. */
+/* Signals that come when a call has just begun. On a busy machine the interrupted thread may return too late to tell that from a
+ * lost signal, so it is tried again: a signal that is lost is lost each time. */
 static void early_signals(void)
 {
     struct sigaction action = {.sa_handler = on_signal};
@@ -434,7 +434,7 @@ static void *reads_cancelled(void *argument)
     return NULL;
 }
 
-/* Cancelled before it begins to read, with something written that leaves as it turns to that. */
+/* Cancelled before it begins to read, with written data that leaves as it starts to read. */
 static void cancelled_with_words(void)
 {
     for (int time = 0; time < 3; time++) {
@@ -485,7 +485,7 @@ static bool is_joined(pthread_t thread)
     return !pthread_timedjoin_np(thread, &value, &until) && value == PTHREAD_CANCELED;
 }
 
-/* Cancelled in calls that never wait, as there is always something to be read; and anywhere. */
+/* Cancelled in calls that never wait, as there is always data to read; and anywhere. */
 static void cancelled_while_it_flows(void)
 {
     waits_on = near_connected(0);
@@ -510,7 +510,7 @@ static void cancelled_while_it_flows(void)
 
 static void *does_nothing(void *unused UNUSED) { return NULL; }
 
-/* A change of user is taken over by all threads of a process, whichever of them was there first. */
+/* A change of user is taken over by all threads of a process, whichever of them was started first. */
 static void other_user(int threads_first)
 {
     pid_t child = fork();
@@ -618,7 +618,7 @@ static void copies(void)
     printf(", another %s\n", far("end 0"));
 }
 
-/* A process may ask itself for a descriptor, too: one more duplicate. */
+/* A process may ask itself for a descriptor, too: another duplicate. */
 static void asked_for(void)
 {
     char byte = '-';
@@ -654,7 +654,7 @@ static void asked_for(void)
     close(self);
 }
 
-/* Two processes at one port: each takes what comes to it, and after one has gone the other takes all. */
+/* Two processes on one port: each takes what comes to it, and after one has gone the other takes all. */
 static void shared_port(void)
 {
     struct sockaddr_storage name;
@@ -710,7 +710,7 @@ static void shared_port(void)
     close(told[1]);
 }
 
-/* One thread waits; another asks about other connections meanwhile, which may bring in what the first is woken by. */
+/* One thread waits; another asks about other connections meanwhile, which may receive what wakes the first. */
 static void asked_beside(void)
 {
     int other = near_accepted(1), woken = 0;
@@ -756,7 +756,7 @@ static void *shoots_soon(void *thread)
     return NULL;
 }
 
-/* A wait that says itself which signals are blocked meanwhile. */
+/* A wait that itself specifies which signals are blocked meanwhile. */
 static void masked_signals(void)
 {
     int fd = near_accepted(0), set = epoll_create1(0);
@@ -794,7 +794,7 @@ static void masked_signals(void)
 static sigjmp_buf back;
 static void jump(int signal UNUSED) { siglongjmp(back, 1); }
 
-/* A handler that does not come back to the call that it has interrupted. */
+/* A handler that does not return to the call that it has interrupted. */
 static void jumped_out(void)
 {
     int fd = near_accepted(0);
@@ -802,7 +802,7 @@ static void jumped_out(void)
     sigset_t usr1;
     sigemptyset(&usr1);
     sigaddset(&usr1, SIGUSR1);
-    /* Blocked but in the wait: the place to come back to is made by then, and a jump blocks it again. */
+    /* Blocked except in the wait: the place to jump to is saved by then, and the jump blocks it again. */
     pthread_sigmask(SIG_BLOCK, &usr1, NULL);
     for (volatile int round = 0; round < 20; round++) {
         pthread_t thread;
@@ -875,8 +875,8 @@ static void in_the_middle(void)
     free(wanted);
 }
 
-/* Listeners that come from outside, with what was set of them there: who is bound to a device hears nobody else's. Whose
- * option only the kernel knows is the kernel's; all others are on the stack. */
+/* Listeners from outside, with options that were set there: one bound to a device gets no connections from others. A listener
+ * with an option that only the kernel has is the kernel's; all others are on the stack. */
 static void listeners_from_outside(void)
 {
     const char *what[] = {"lo", "mark", "buffer", "nothing"};
@@ -918,7 +918,7 @@ static void listeners_from_outside(void)
 static atomic_bool is_over;
 static int in_set;
 
-/* Whatever has an answer on the stack and on the kernel's socket, again and again. */
+/* Calls whatever has an answer on the stack and on the kernel's socket, again and again. */
 static void *asks_on(void *unused UNUSED)
 {
     int value = 1;

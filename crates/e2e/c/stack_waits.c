@@ -1,4 +1,4 @@
-/* Waiting for many at once: poll, select and epoll(7) in all their ways. */
+/* Waiting for many descriptors at once: poll, select and epoll(7) in all their ways. */
 #include "far.h"
 #include <sys/epoll.h>
 #include <limits.h>
@@ -45,7 +45,7 @@ static void show_set(const char *what, int set, int limit)
     printf("\n");
 }
 
-/* Whether a wait took about as long as it should, on a machine that is busy with others. */
+/* Returns whether a wait took about as long as it should, on a busy machine. */
 static const char *about(double begun, double ms)
 {
     double took = now_ms() - begun;
@@ -134,7 +134,7 @@ static void polls(int fd, int at)
     printf("poll of a closed one: %d %s\n", count, names((uint32_t)one.revents));
 }
 
-/* Of more than FD_SETSIZE descriptors, and of as many as there can be in a set that ends before. */
+/* Of more than FD_SETSIZE descriptors, and of as many as fit in a set that ends earlier. */
 static void larger_sets(int fd)
 {
     union {
@@ -241,7 +241,7 @@ static void edges(void)
     close(set);
 }
 
-/* Told once, and the kernel's by the time that its peer resets it: MSG_OOB is its. */
+/* Reported once, and the kernel's by the time that its peer resets it, because of MSG_OOB. */
 static void one_shot_of_the_kernels(void)
 {
     for (int deletes = 0; deletes < 2; deletes++) {
@@ -339,7 +339,7 @@ static void nested(void)
     int fd = near_accepted(0), inner = epoll_create1(0), outer = epoll_create1(0);
     int outermost = epoll_create1(0);
     char bytes[16];
-    /* A member before the set is nested, and one behind that. */
+    /* A member before the set is nested, and one after that. */
     add(inner, fd, EPOLLIN, 1);
     printf("nested: %s", result(add(outer, inner, EPOLLIN, 2)));
     printf(", %s", result(add(outermost, outer, EPOLLIN, 3)));
@@ -367,7 +367,7 @@ static void nested(void)
     printf("poll of the outer: %d", poll(&(struct pollfd){outer, POLLIN, 0}, 1, 2000));
     printf(" %s\n", about(begun, 40));
     read(second, bytes, 16);
-    /* By edges. */
+    /* Edge-triggered. */
     epoll_ctl(outer, EPOLL_CTL_MOD, inner, &(struct epoll_event){EPOLLIN | EPOLLET, {.u64 = 4}});
     show_set("outer by edges, nothing", outer, 20);
     far_ok(far("put 0 a"));
@@ -377,7 +377,7 @@ static void nested(void)
     show_set("outer by edges, another", outer, 1000);
     printf("taken out: %s\n", result(epoll_ctl(outer, EPOLL_CTL_DEL, inner, NULL)));
     show_set("outer without the inner", outer, 20);
-    /* Empty when it is nested; a member comes later. */
+    /* Empty when it is nested; a member is added later. */
     int late = epoll_create1(0);
     add(outer, late, EPOLLIN, 7);
     show_set("outer with an empty one", outer, 20);
@@ -393,7 +393,7 @@ static void nested(void)
     close(outermost);
 }
 
-/* Pipe, eventfd, timerfd and a UNIX socket beside a busy and a quiet connection: all are told. */
+/* Pipe, eventfd, timerfd and a UNIX socket beside a busy and a quiet connection: all are reported. */
 static void mixed(void)
 {
     int busy = near_accepted(0), quiet = near_accepted(1), set = epoll_create1(0), pipes[2], ends[2];
@@ -409,9 +409,9 @@ static void mixed(void)
     write(ends[1], "x", 1);
     write(event, &(uint64_t){1}, 8);
     timerfd_settime(timer, 0, &(struct itimerspec){{0, 1}, {0, 1}}, NULL);
-    /* What an instance takes in comes by itself, behind all rounds perhaps. */
+    /* What an instance receives comes asynchronously, perhaps after all rounds. */
     sleep_ms(20);
-    /* One at a time, and nobody reads: everyone has his turn. */
+    /* One at a time, without reading: each has its turn. */
     for (int most = 1; most <= 16; most *= 16) {
         int seen[6] = {0};
         for (int round = 0; round < 200; round++) {
@@ -427,7 +427,7 @@ static void mixed(void)
     }
     close(busy);
     close(quiet);
-    /* What the kernel has ends a wait in which the stack has nothing, and at once. */
+    /* Events of the kernel's end a wait in which the stack has none, and at once. */
     read(pipes[0], &(char){0}, 1);
     read(event, &(uint64_t){0}, 8);
     read(ends[0], &(char){0}, 1);
@@ -469,7 +469,7 @@ static void listeners(void)
     close(set);
 }
 
-/* A call that succeeds leaves errno alone. Perl's IO::Socket sets it to 0, selects, and takes what it finds there then for the reason why
+/* A successful call leaves errno alone. Perl's IO::Socket sets it to 0, selects, and then takes its value for the reason why
  * nothing has come. */
 static void errno_is_left_alone(int fd, int at)
 {
@@ -500,7 +500,7 @@ static void errno_is_left_alone(int fd, int at)
     printf("; close: %d, errno %d\n", got, errno);
 }
 
-/* The same for one that waits until it is connected, by way of an address that nobody has. It is the first of this process. */
+/* The same for a wait until it is connected, to an address that no host has. It is the first wait of this process. */
 static void errno_is_left_alone_by_a_connection_that_is_begun(void)
 {
     struct sockaddr_storage name;

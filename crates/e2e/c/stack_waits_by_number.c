@@ -1,3 +1,3 @@
-/* The same by numbers. */
+/* stack_waits.c, with its calls made by number. */
 #include "by_number.h"
 #include "stack_waits.c"

@@ -1,4 +1,4 @@
-/* Waits that time out do so on time, also when they spin before they sleep. */
+/* Waits time out punctually, also when they spin before they sleep. */
 #include "common.h"
 #include <sys/epoll.h>
 #include <sys/select.h>
@@ -85,7 +85,7 @@ static void timed(struct call *call, long us)
         double start = now_ms();
         strcpy(got, result(call->body(us)));
         double took = now_ms() - start;
-        /* poll's and epoll's kernel clock may be a tick of its timer slack early. */
+        /* The kernel's clock for poll and epoll may be early by a tick of its timer slack. */
         early |= took < (double)us / 1e3 - 0.2;
         best = took < best ? took : best;
     }
@@ -103,7 +103,7 @@ static void *late_writer(void *unused UNUSED)
     return NULL;
 }
 
-/* A byte that comes while the wait is on ends it. */
+/* A byte that comes during the wait ends it. */
 static void woken(struct call *call)
 {
     pthread_t thread;

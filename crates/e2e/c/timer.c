@@ -8,7 +8,7 @@ static int by_time(const void *left, const void *right)
     return (difference > 0) - (difference < 0);
 }
 
-/* Sends the age of what comes: each message is the time of its first write, in two pieces. */
+/* Sends the age of what arrives: each message is the time of its first write, in two pieces. */
 static void receiver(int in, int report)
 {
     double written;
@@ -40,7 +40,7 @@ static double median_age(int tries, int pieces, bool nodelay)
         for (size_t at = 0; at < sizeof written; at += step)
             if (write(fds[0], (char *)&written + at, step) != (ssize_t)step)
                 fail("write");
-        /* Not even the clock is asked: no call of any library for 10 ms and more. */
+        /* Not even the clock is read: no library call for 10 ms and more. */
         for (volatile unsigned long spin = 0; spin < 40000000UL; spin++)
             ;
         if (read(report[0], &ages[i], sizeof ages[i]) != sizeof ages[i])

@@ -1,4 +1,4 @@
-//! Where things are: the library under test, and C programs compiled for a test.
+//! Locations of build products: the library under test, and C programs compiled for a test.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::run;
 
-/// Cargo's target directory, found from the path of the running test.
+/// Returns Cargo's target directory, found from the path of the running test.
 pub fn target_dir() -> Result<PathBuf> {
     let test = std::env::current_exe()?;
     // target/PROFILE/deps/TEST
@@ -18,7 +18,7 @@ pub fn target_dir() -> Result<PathBuf> {
     Ok(target.with_context(|| format!("{} is in no target directory", test.display()))?.to_owned())
 }
 
-/// The library under test: `UNCORK_E2E_LIBRARY`, or the one that `make build` leaves.
+/// Returns the library under test: `UNCORK_E2E_LIBRARY`, or the one that `make build` leaves.
 pub fn library() -> Result<PathBuf> {
     let path = match std::env::var_os("UNCORK_E2E_LIBRARY") {
         Some(path) => PathBuf::from(path),
@@ -28,7 +28,7 @@ pub fn library() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The command, as it was built beside the running test.
+/// Returns the `uncork` command, as it was built beside the running test.
 pub fn uncork() -> Result<PathBuf> {
     let test = std::env::current_exe()?;
     let path = test.ancestors().nth(2).map(|built| built.join("uncork"));
@@ -41,17 +41,17 @@ pub fn uncork() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A file of this package.
+/// Returns the path of a file of this package.
 pub fn source(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Compiles `c/NAME.c`, unless that has been done since it was last changed.
+/// Compiles `c/NAME.c`, unless it has not changed since it was last compiled.
 pub fn compiled(name: &str) -> Result<PathBuf> {
     compiled_with(name, name, &["-pthread"])
 }
 
-/// The same as a library, for dlopen(3).
+/// Compiles `c/NAME.c` as a library, for dlopen(3).
 pub fn compiled_module(name: &str) -> Result<PathBuf> {
     compiled_with(name, &format!("{name}.so"), &["-shared", "-fPIC"])
 }
@@ -69,7 +69,7 @@ fn compiled_with(name: &str, file: &str, flags: &[&str]) -> Result<PathBuf> {
     }
     fs::create_dir_all(&directory)?;
     let fresh = directory.join(format!("{file}.new"));
-    // Fortified, because distributions build so: read becomes __read_chk and the like.
+    // Fortified, because distributions build this way: read becomes __read_chk and the like.
     let mut compiler = Command::new("cc");
     compiler
         .args(["-std=gnu11", "-O2", "-g", "-w", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2"])

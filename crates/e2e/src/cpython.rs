@@ -1,4 +1,4 @@
-//! CPython's own tests, and how each of them went.
+//! CPython's own tests, and the outcome of each.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,10 +13,10 @@ use crate::{artifact, run};
 pub const PYTHON: &str = "/usr/bin/python3";
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Test name to `ok`, `failure`, `error` or `skipped`.
+/// Test names, each with `ok`, `failure`, `error` or `skipped`.
 pub type Outcomes = BTreeMap<String, String>;
 
-/// Whether they are installed.
+/// Returns whether the tests are installed.
 pub fn is_installed() -> bool {
     Path::new(PYTHON).exists()
         && Command::new(PYTHON)
@@ -26,7 +26,7 @@ pub fn is_installed() -> bool {
             .is_ok_and(|status| status.success())
 }
 
-/// What `python3 -m test --junit-xml REPORT` has written.
+/// Reads what `python3 -m test --junit-xml REPORT` has written.
 pub fn outcomes(report: &Path) -> Result<Outcomes> {
     let mut reader = Command::new(PYTHON);
     reader.arg(artifact::source("py/outcomes.py")).arg(report);

@@ -1,4 +1,4 @@
-//! A server that runs beside a test, and is gone when the test is.
+//! A server that runs beside a test, and is ended with it.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -18,7 +18,7 @@ use crate::run::{kill_group, tail, wait};
 const START: Duration = Duration::from_secs(20);
 const STOP: Duration = Duration::from_secs(20);
 
-/// A running server. Dropping it kills it with all that it started.
+/// A running server. Dropping it kills it and all processes that it started.
 #[derive(Debug)]
 pub struct Daemon {
     child: Child,
@@ -52,7 +52,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Starts `command`, and waits until it listens on `port` of our host and the stack has it.
+    /// Starts `command`, and waits until it listens on `port` of our host and the listener is on the stack.
     pub fn on_stack(command: Command, log: &Path, hosts: &Hosts, port: u16) -> Result<Self> {
         let mut daemon = Self::start(command, log)?;
         let deadline = Instant::now() + START;
@@ -73,7 +73,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Process id of the program started.
+    /// Returns the process id of the program that was started.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -96,7 +96,7 @@ impl Daemon {
         }
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until it exits by itself.
     pub fn wait(mut self, limit: Duration) -> Result<ExitStatus> {
         match wait(&mut self.child, limit)? {
             Some(status) => Ok(status),
@@ -104,7 +104,7 @@ impl Daemon {
         }
     }
 
-    /// The last lines that it printed.
+    /// Returns the last lines that it printed.
     pub fn said(&self) -> String {
         tail(&String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()))
     }
@@ -116,12 +116,12 @@ impl Drop for Daemon {
     }
 }
 
-/// A free port below the range that the kernel takes for outgoing connections.
+/// Returns a free port below the range that the kernel uses for outgoing connections.
 pub fn free_port() -> Result<u16> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     const FIRST: u16 = 20_000;
     const COUNT: u16 = 12_000;
-    // Test programs that run at the same time begin at different places.
+    // Test programs that run at the same time begin at different ports.
     let start = u16::try_from(std::process::id() * 97 % u32::from(COUNT))?;
     for _ in 0..COUNT {
         let port = FIRST + (start + NEXT.fetch_add(1, Ordering::Relaxed) % COUNT) % COUNT;

@@ -9,7 +9,7 @@ use crate::Mode;
 use crate::artifact::compiled;
 use crate::run::{run, tail};
 
-/// Longest that any of them takes, with a wide margin.
+/// Upper bound for the time of any of them, with a wide margin.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs `c/NAME.c` plain and in each mode, and compares its lines and its exit status.
@@ -28,13 +28,13 @@ pub fn same_facts(name: &str, arguments: &[&str], modes: &[Mode]) -> Result<()> 
     Ok(())
 }
 
-/// The same for facts that are of time: a machine that takes its processors away is no witness.
+/// Compares facts about time: they prove nothing while the machine takes its processors away.
 pub fn same_facts_in_time(name: &str, arguments: &[&str], modes: &[Mode]) -> Result<()> {
     let what = [&[name], arguments].concat().join(" ");
     uncork_calm::measured(&what, || same_facts(name, arguments, modes))
 }
 
-/// What `c/NAME.c` prints in one mode.
+/// Returns what `c/NAME.c` prints in one mode.
 pub fn facts(name: &str, arguments: &[&str], mode: &Mode) -> Result<(String, ExitStatus)> {
     let program = compiled(name)?;
     let finished =
@@ -43,7 +43,7 @@ pub fn facts(name: &str, arguments: &[&str], mode: &Mode) -> Result<(String, Exi
     Ok((finished.stdout, finished.status))
 }
 
-/// That no line says that something has failed in itself.
+/// Fails if any line reports a failure of the program itself.
 pub fn no_failure(stdout: &str) -> Result<()> {
     let lines: Vec<&str> = stdout.lines().filter(|line| line.starts_with("FAIL")).collect();
     if !lines.is_empty() {
@@ -52,7 +52,7 @@ pub fn no_failure(stdout: &str) -> Result<()> {
     Ok(())
 }
 
-/// The lines in which two runs differ.
+/// Returns the lines in which two runs differ.
 pub fn difference(plain: &(String, ExitStatus), with: &(String, ExitStatus)) -> String {
     let mut text = String::new();
     let (mut left, mut right) = (plain.0.lines(), with.0.lines());

@@ -18,77 +18,77 @@ use crate::http::Connection;
 use crate::instance::{self, Instances};
 use crate::{Alone, artifact, beside_others};
 
-/// The host whose programs run on the stack.
+/// IPv4 address of the host whose programs run on the stack.
 pub const OURS: &str = "10.95.0.1";
-/// The same, by IPv6.
+/// IPv6 address of that host.
 pub const OUR_V6: &str = "fd95::1";
-/// The host beside it.
+/// IPv4 address of the other host.
 pub const THEIRS: &str = "10.95.0.2";
-/// The same, by IPv6.
+/// IPv6 address of the other host.
 pub const THEIR_V6: &str = "fd95::2";
-/// How long anything may take that is to happen at once.
+/// How long anything may take that should happen at once.
 const LONG: Duration = Duration::from_secs(20);
-/// Segments that the kernel of our host may see although all is on the stack: what the peers of processes that have
-/// ended say of connections that were over (crate guard, `reset`).
+/// Segments that the kernel of our host may see although all is on the stack: what the peers of processes that have ended
+/// send on connections that were over (crate guard, `reset`).
 const FEW_SEGMENTS: u64 = 500;
-/// The state of a connection that is over (TCP_TIME_WAIT, include/net/tcp_states.h).
+/// The state of a closed connection (TCP_TIME_WAIT, include/net/tcp_states.h).
 const TIME_WAIT: &str = "06";
-/// The state of one whose handshake is not over.
+/// The state of a connection whose handshake is not complete.
 const SYN_RECV: &str = "03";
 
-/// With it, what is tested of programs on the stack is tested with AF_XDP beside the packet sockets.
+/// If it is set, programs on the stack are tested with AF_XDP beside the packet sockets.
 const XDP_VARIABLE: &str = "UNCORK_E2E_XDP";
-/// Queues of the cable's ends then: a program's processes have one each.
+/// Queues of the cable's ends in that case: a program's processes have one each.
 const QUEUES: &str = "2";
 const BY_XDP: [&str; 1] = ["--driver=xdp"];
 
-/// With it, what is tested of programs on the stack is tested with a stack for each thread.
+/// If it is set, programs on the stack are tested with a stack for each thread.
 const THREADS_VARIABLE: &str = "UNCORK_E2E_THREADS";
 const OF_THREADS: &str = "--thread-sockets";
 
-/// The two.
+/// The two hosts.
 #[derive(Debug)]
 pub struct Hosts {
-    /// What `uncork run --stack` or `uncork stack start` is told of how frames come.
+    /// The driver options for `uncork run --stack` or `uncork stack start`.
     driver: &'static [&'static str],
-    /// Whose stack programs of ours run on, if it is not their own. They end before the hosts do.
+    /// The instances on whose stacks our programs run, if not on their own. They end before the hosts do.
     instances: Mutex<Option<Instances>>,
-    /// The one with the stack.
+    /// The host with the stack.
     pub ours: Namespace,
-    /// The other one: all its sockets are the kernel's.
+    /// The other host: all its sockets are the kernel's.
     pub theirs: Namespace,
-    /// Keeps those away that measure time, until all of this is gone. None for one who does so himself.
+    /// Keeps tests that measure time away, until all of this is gone. `None` for a test that measures time itself.
     _beside: Option<RwLockReadGuard<'static, ()>>,
 }
 
 impl Alone {
-    /// The two, for a test that has the machine for itself.
+    /// Creates the two hosts, for a test that has the machine to itself.
     pub fn hosts(&self, label: &str) -> Result<Hosts> {
         Hosts::with_driver(label, Hosts::wanted_driver(), None)
     }
 
-    /// The same, with so many instances, on whose stacks programs of our host run.
+    /// Creates the two hosts with so many instances, on whose stacks programs of our host run.
     pub fn with_instances(&self, label: &str, count: u32) -> Result<Hosts> {
         self.hosts(label)?.on_instances(count)
     }
 }
 
-/// What the kernel of our host has counted.
+/// The counters of our host's kernel.
 #[derive(Debug, Clone, Copy)]
 pub struct Counted {
-    /// Connections that were opened, from either end.
+    /// Connections that were opened, by either end.
     opens: u64,
     segments: u64,
 }
 
 impl Hosts {
-    /// Makes them, beside others that do not measure time. One at a time: whoever has two would wait between them for one who
-    /// waits to be alone.
+    /// Creates the hosts, for a test that does not measure time. One pair at a time: a test with two would deadlock with one
+    /// that waits to be alone in between.
     pub fn new(label: &str) -> Result<Self> {
         Self::with_driver(label, Self::wanted_driver(), Some(beside_others()))
     }
 
-    /// Whether each thread of what is tested is to have a stack.
+    /// Returns whether each thread of the programs under test is to have a stack.
     pub fn is_for_threads() -> bool {
         std::env::var_os(THREADS_VARIABLE).is_some()
     }
@@ -97,12 +97,12 @@ impl Hosts {
         if std::env::var_os(XDP_VARIABLE).is_some() { &BY_XDP } else { &[] }
     }
 
-    /// The same, over packet sockets whatever is wanted: for what one program at a time has with AF_XDP.
+    /// Creates the hosts with packet sockets in any case: for tests in which AF_XDP only serves one program at a time.
     pub fn by_packet_sockets(label: &str) -> Result<Self> {
         Self::with_driver(label, &[], Some(beside_others()))
     }
 
-    /// The same, with queues of AF_XDP for programs on the stack.
+    /// Creates the hosts with AF_XDP queues for programs on the stack.
     pub fn by_xdp(label: &str) -> Result<Self> {
         Self::with_driver(label, &BY_XDP, Some(beside_others()))
     }
@@ -132,7 +132,7 @@ impl Hosts {
         Ok(hosts)
     }
 
-    /// Programs that are started from now on run on so many instances, be it in the place of some that were killed.
+    /// Starts that many instances, in place of any that were killed: programs started from now on run on them.
     pub fn start_instances(&self, count: u32) -> Result<()> {
         let mut instances = self.instances();
         let devices = ["eth0"];
@@ -147,19 +147,19 @@ impl Hosts {
         Ok(())
     }
 
-    /// The same, with instances, on whose stacks programs of our host run.
+    /// Creates the hosts with instances, on whose stacks programs of our host run.
     pub fn with_instances(label: &str, count: u32) -> Result<Self> {
         Self::new(label)?.on_instances(count)
     }
 
-    /// Programs run on so many instances from now on.
+    /// Runs programs on that many instances from now on.
     pub fn on_instances(self, count: u32) -> Result<Self> {
         self.stop_instances()?;
         self.start_instances(count)?;
         Ok(self)
     }
 
-    /// The instances, if programs run on some.
+    /// Returns the instances, if programs run on some.
     pub fn instances(&self) -> MutexGuard<'_, Option<Instances>> {
         self.instances.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -169,12 +169,12 @@ impl Hosts {
         self.instances().take().map_or(Ok(()), |mut instances| instances.stop())
     }
 
-    /// A program of our host, by `uncork run --stack`.
+    /// Returns a command that runs a program on our host by `uncork run --stack`.
     pub fn on_stack(&self, program: impl AsRef<Path>) -> Result<Command> {
         self.on_stack_with(&[], program)
     }
 
-    /// The same with more of its options.
+    /// Returns such a command with more options.
     pub fn on_stack_with(&self, more: &[&str], program: impl AsRef<Path>) -> Result<Command> {
         let uncork = artifact::uncork()?;
         let mut command = self.ours.command(uncork.to_str().context("a path in UTF-8")?);
@@ -195,7 +195,7 @@ impl Hosts {
         Ok(command)
     }
 
-    /// A program of the other host.
+    /// Returns a command that runs a program on the other host.
     pub fn beside(&self, program: impl AsRef<Path>) -> Result<Command> {
         Ok(self.theirs.command(program.as_ref().to_str().context("a path in UTF-8")?))
     }
@@ -205,7 +205,7 @@ impl Hosts {
         self.connect_to(end(OURS, port)?)
     }
 
-    /// The same, to an address of our host.
+    /// Connects from the other host to an address of our host.
     pub fn connect_to(&self, to: SocketAddr) -> Result<TcpStream> {
         self.theirs.within(move || {
             let stream = TcpStream::connect_timeout(&to, LONG)?;
@@ -215,7 +215,7 @@ impl Hosts {
         })
     }
 
-    /// The same, from this port, which may have had a connection that our host has ended.
+    /// Connects from this port of the other host, which may have had a connection that our host has ended.
     pub fn connect_from(&self, port: u16, to: SocketAddr) -> Result<TcpStream> {
         self.theirs.within(move || {
             let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
@@ -228,7 +228,7 @@ impl Hosts {
         })
     }
 
-    /// Runs `work` on many threads of the other host at once, and gives what each says.
+    /// Runs `work` on many threads of the other host at once, and returns the result of each.
     pub fn crowd<T: Send>(
         &self,
         count: usize,
@@ -251,13 +251,13 @@ impl Hosts {
         })
     }
 
-    /// An HTTP connection from the other host.
+    /// Opens an HTTP connection from the other host.
     pub fn http(&self, port: u16) -> Result<Connection> {
         Connection::over(self.connect(port)?)
     }
 
-    /// Waits until connections to a port are the stack's. One may become the kernel's later (a server forks for
-    /// it): what counts is who opened it.
+    /// Waits until connections to a port are on the stack. One may move to the kernel later (for a server that forks): what
+    /// counts is where it was opened.
     pub fn wait_for_stack(&self, port: u16, server: &crate::Daemon) -> Result<()> {
         let to = end(OURS, port)?;
         let patience = Instant::now() + LONG;
@@ -266,8 +266,8 @@ impl Hosts {
             let connect = move || Ok(TcpStream::connect_timeout(&to, short));
             let before = self.counted()?;
             let why = match self.theirs.within(connect)? {
-                // The kernel counts it when it has had the last of the handshake, and shows it as half open
-                // before. One that it shows otherwise it may have been given since.
+                // The kernel counts it after the last segment of the handshake, and shows it as half open before. If it shows
+                // it otherwise, the connection may have been passed to it since.
                 Ok(stream)
                     if !self.is_half_open(stream.local_addr()?)?
                         && self.opened_since(before)? == 0 =>
@@ -283,7 +283,7 @@ impl Hosts {
         }
     }
 
-    /// Fails if a connection of the other host's is one of our kernel's.
+    /// Fails if a connection of the other host is one of our kernel's.
     pub fn check_on_stack(&self, stream: &TcpStream) -> Result<()> {
         let theirs = stream.local_addr()?;
         if let Some(line) = self.kernels_line(theirs)? {
@@ -292,23 +292,23 @@ impl Hosts {
         Ok(())
     }
 
-    /// Whether our kernel has a connection with this end of the other host's.
+    /// Returns whether our kernel has a connection with this end of the other host's.
     pub fn kernel_has(&self, remote: SocketAddr) -> Result<bool> {
         Ok(self.kernels_line(remote)?.is_some())
     }
 
-    /// Whether our kernel has one in TIME-WAIT with this end of the other host's.
+    /// Returns whether our kernel has one in TIME-WAIT with this end of the other host's.
     pub fn kernel_waits(&self, remote: SocketAddr) -> Result<bool> {
         Ok(self.kernels_line_in(remote, |state| state == TIME_WAIT)?.is_some())
     }
 
-    /// Whether our kernel waits for the last of a handshake with this end of the other host's.
+    /// Returns whether our kernel waits for the last segment of a handshake with this end of the other host's.
     fn is_half_open(&self, remote: SocketAddr) -> Result<bool> {
         Ok(self.kernels_line_in(remote, |state| state == SYN_RECV)?.is_some())
     }
 
-    /// What our kernel shows of its connection with this end of the other host's. One in TIME-WAIT is an older one's,
-    /// whose port the other host has taken again.
+    /// Returns our kernel's line for its connection with this end of the other host's. One in TIME-WAIT is an older one,
+    /// whose port the other host has reused.
     fn kernels_line(&self, remote: SocketAddr) -> Result<Option<String>> {
         self.kernels_line_in(remote, |state| state != TIME_WAIT)
     }
@@ -328,18 +328,18 @@ impl Hosts {
         Ok(shown.lines().find(is_it).map(str::to_owned))
     }
 
-    /// What our host's kernel has had of TCP so far.
+    /// Returns our host kernel's TCP counters so far.
     pub fn counted(&self) -> Result<Counted> {
         let opens = count(&self.ours, &["ActiveOpens", "PassiveOpens"])?;
         Ok(Counted { opens, segments: count(&self.ours, &["InSegs", "OutSegs"])? })
     }
 
-    /// Segments that the other host's kernel has had so far.
+    /// Returns how many segments the other host's kernel has received so far.
     pub fn heard_by_them(&self) -> Result<u64> {
         count(&self.theirs, &["InSegs"])
     }
 
-    /// Fails if something of what has gone on since `before` has gone over the kernel's TCP.
+    /// Fails if any traffic since `before` went through the kernel's TCP.
     pub fn check_all_on_stack(&self, before: Counted) -> Result<()> {
         let opens = self.opened_since(before)?;
         ensure!(opens == 0, "{opens} connections were the kernel's");
@@ -348,24 +348,24 @@ impl Hosts {
         Ok(())
     }
 
-    /// Connections that were opened since `before` and were the kernel's from their beginning.
+    /// Returns how many connections were opened since `before` and were the kernel's from the beginning.
     pub fn opened_since(&self, before: Counted) -> Result<u64> {
         Ok(self.counted()?.opens - before.opens)
     }
 
-    /// How many packet sockets of stacks there are on our host: one for each, as it has one device.
+    /// Returns how many packet sockets of stacks there are on our host: one per stack, as it has one device.
     pub fn packet_sockets(&self) -> Result<usize> {
         let all = shown(&self.ours, &["/proc/net/packet"])?;
-        // "sk RefCnt Type …": what a guardian has itself is no SOCK_RAW.
+        // "sk RefCnt Type …": a guardian's own socket is not SOCK_RAW.
         Ok(all.lines().skip(1).filter(|line| line.split_whitespace().nth(2) == Some("3")).count())
     }
 
-    /// The same with those that guardians have themselves.
+    /// Returns how many packet sockets there are including guardians' own.
     fn all_packet_sockets(&self) -> Result<usize> {
         Ok(shown(&self.ours, &["/proc/net/packet"])?.lines().skip(1).count())
     }
 
-    /// How many of them are some stack's. Others are made for who may come.
+    /// Returns how many of them belong to a stack. Others are kept ready for new programs.
     pub fn devices_in_use(&self) -> Result<usize> {
         let all = shown(&self.ours, &["/proc/net/packet"])?;
         // "sk RefCnt Type Proto Iface R …": R, whether it is bound (packet_seq_show).
@@ -376,8 +376,8 @@ impl Hosts {
         Ok(all.lines().skip(1).filter(is_in_use).count())
     }
 
-    /// Fails unless all that belonged to the programs of our host is gone: processes, guardians, packet
-    /// sockets, listeners, filters.
+    /// Fails unless all that belonged to the programs of our host is gone: processes, guardians, packet sockets, listeners,
+    /// filters.
     pub fn check_nothing_left(&self, port: u16) -> Result<()> {
         self.stop_instances()?;
         let patience = Instant::now() + LONG;
@@ -385,7 +385,7 @@ impl Hosts {
             let processes =
                 Command::new("ip").args(["netns", "pids", self.ours.name()]).output()?;
             let left = named(&String::from_utf8_lossy(&processes.stdout));
-            // One that is being put away is in no list any more, and has its sockets for some hundredths of a second.
+            // A process that is being torn down is in no list any more, and has its sockets for some hundredths of a second.
             let packet_sockets = self.all_packet_sockets()?;
             if left.is_empty() && packet_sockets == 0 || Instant::now() > patience {
                 break (left, packet_sockets);
@@ -398,7 +398,7 @@ impl Hosts {
         let device = String::from_utf8_lossy(&device.stdout).into_owned();
         ensure!(!device.contains("prog/xdp"), "an XDP program is left: {device}");
         ensure!(!self.ours.listens(port), "something listens on port {port}");
-        // A filter would take the segment away from the kernel, which says that nobody is there.
+        // A filter would take the segment away from the kernel, which answers that there is no listener.
         let to = end(OURS, port)?;
         let connect = move || Ok(TcpStream::connect_timeout(&to, Duration::from_secs(2)));
         let refused = self.theirs.within(connect)?.map_err(|error| error.kind());
@@ -409,29 +409,29 @@ impl Hosts {
     }
 }
 
-/// An address and a port.
+/// Returns the socket address of an address and a port.
 pub fn end(ip: &str, port: u16) -> Result<SocketAddr> {
     Ok(SocketAddr::new(ip.parse::<IpAddr>()?, port))
 }
 
-/// Processes by number, with what they are.
+/// Lists processes by number, with their command lines.
 fn named(pids: &str) -> Vec<String> {
     let name = |pid: &str| {
         let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
-        // A zombie has none, and nothing else either.
+        // A zombie has no command line, and nothing else either.
         (!line.is_empty()).then(|| format!("{pid} {}", line.replace('\0', " ")))
     };
     pids.split_whitespace().filter_map(name).collect()
 }
 
-/// What the kernel shows in a host's files.
+/// Returns the contents of a host's files under /proc.
 fn shown(host: &Namespace, files: &[&str]) -> Result<String> {
     let output = host.command("cat").args(files).output()?;
     ensure!(output.status.success(), "cat {files:?}: {}", output.status);
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The sum of these counters of a host's TCP.
+/// Returns the sum of these counters of a host's TCP.
 fn count(host: &Namespace, wanted: &[&str]) -> Result<u64> {
     let shown = shown(host, &["/proc/net/snmp"])?;
     let mut lines = shown.lines().filter_map(|line| line.strip_prefix("Tcp: "));

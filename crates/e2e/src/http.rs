@@ -26,7 +26,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// One with this body.
+    /// Returns an answer with this body.
     pub fn of(status: u16, body: &[u8]) -> Self {
         let mut seen = Body::new();
         seen.add(body);
@@ -35,30 +35,30 @@ impl Answer {
 }
 
 impl Connection {
-    /// Connects to a server of this machine.
+    /// Connects to a server on this machine.
     pub fn open(port: u16) -> Result<Self> {
         Self::over(TcpStream::connect((Ipv4Addr::LOCALHOST, port))?)
     }
 
-    /// On a connection that somebody has made.
+    /// Uses an established connection.
     pub fn over(stream: TcpStream) -> Result<Self> {
         stream.set_read_timeout(Some(LIMIT))?;
         stream.set_write_timeout(Some(LIMIT))?;
         Ok(Self { reader: BufReader::new(stream) })
     }
 
-    /// The connection itself.
+    /// Returns the TCP connection.
     pub fn stream(&self) -> &TcpStream {
         self.reader.get_ref()
     }
 
-    /// One GET on the kept-alive connection.
+    /// Sends one GET on the kept-alive connection.
     pub fn get(&mut self, path: &str) -> Result<Answer> {
         self.request(path, "")?;
         self.answer().with_context(|| format!("GET {path}"))
     }
 
-    /// The median time of `count` GETs of the same page.
+    /// Returns the median time of `count` GETs of the same page.
     pub fn median_get(&mut self, path: &str, count: usize) -> Result<Duration> {
         let mut times = Vec::with_capacity(count);
         for _ in 0..count {
@@ -71,7 +71,7 @@ impl Connection {
         Ok(times[count / 2])
     }
 
-    /// Sends a GET, with more header lines if wanted (each with its CRLF).
+    /// Sends a GET, with additional header lines (each with its CRLF).
     pub fn request(&mut self, path: &str, headers: &str) -> Result<()> {
         let text = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
         self.reader.get_mut().write_all(text.as_bytes())?;
@@ -102,7 +102,7 @@ impl Connection {
         Ok(Answer { status, bytes: body.bytes, sum: body.sum })
     }
 
-    /// Whether the server has closed the connection, with nothing more to read.
+    /// Returns whether the server has closed the connection, with nothing more to read.
     pub fn at_end(&mut self) -> Result<bool> {
         Ok(self.reader.fill_buf()?.is_empty())
     }
@@ -124,7 +124,7 @@ impl Connection {
         while left > 0 {
             let wanted = left.min(buffer.len());
             let got = match self.reader.read(&mut buffer[..wanted]) {
-                // Of a machine that was stopped for a while (signal(7), of sockets with a timeout).
+                // After the machine was suspended (signal(7), about sockets with a timeout).
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 read => read?,
             };
@@ -155,7 +155,7 @@ impl Body {
         Self { bytes: 0, sum: 0xcbf2_9ce4_8422_2325 }
     }
 
-    /// FNV-1a: any change of a byte or of the order changes the sum.
+    /// Adds to the sum by FNV-1a: any change of a byte or of the order changes it.
     fn add(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len();
         for byte in bytes {

@@ -14,15 +14,15 @@ use crate::{Daemon, artifact};
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// With it, what is tested of programs on the stack is tested of programs on an instance's.
+/// If it is set, the tests of programs on the stack run them on an instance's.
 pub const VARIABLE: &str = "UNCORK_E2E_INSTANCE";
 
-/// Whether it is.
+/// Returns whether it is set.
 pub fn are_wanted() -> bool {
     std::env::var_os(VARIABLE).is_some()
 }
 
-/// The instances of a host, for as long as this lives.
+/// The instances of a host, for the lifetime of this value.
 #[derive(Debug)]
 pub struct Instances {
     name: String,
@@ -31,12 +31,12 @@ pub struct Instances {
 }
 
 impl Instances {
-    /// Starts so many on `devices`.
+    /// Starts that many on `devices`.
     pub fn start(host: &Namespace, devices: &[&str], count: u32) -> Result<Self> {
         Self::start_with(&[], host, devices, count)
     }
 
-    /// The same with more options of `uncork stack start`.
+    /// Starts them with additional options of `uncork stack start`.
     pub fn start_with(
         more: &[&str],
         host: &Namespace,
@@ -48,7 +48,7 @@ impl Instances {
         Self::start_as(more, host, devices, count, &name)
     }
 
-    /// The same with this name.
+    /// Starts them with this name.
     pub fn start_as(
         more: &[&str],
         host: &Namespace,
@@ -68,7 +68,7 @@ impl Instances {
         let daemon = Daemon::start(command, &log.path().join("instances.log"))?;
         let instances = Self { name: name.to_owned(), daemon: Some(daemon), log };
         let patience = Instant::now() + LONG;
-        // The file may be an old one's.
+        // The file may be left over from an earlier run.
         while !instances.said().contains("--stack=instance") {
             ensure!(Instant::now() < patience, "no instances: {}", instances.said());
             std::thread::sleep(Duration::from_millis(10));
@@ -76,34 +76,34 @@ impl Instances {
         Ok(instances)
     }
 
-    /// Where programs find them.
+    /// Returns the file in which programs find them.
     pub fn place(&self) -> PathBuf {
         Path::new("/run/uncork/stack").join(&self.name)
     }
 
-    /// What a program is told of them in its environment.
+    /// Returns the value of the variable that tells a program where they are.
     pub fn variable(&self) -> Result<String> {
         let text = std::fs::read_to_string(self.place())?;
         Ok(text.lines().next().context("they say nothing of where they are")?.to_owned())
     }
 
-    /// What `uncork run` is given to run a program on them.
+    /// Returns the arguments of `uncork run` that run a program on them.
     pub fn arguments(&self) -> [&str; 4] {
         ["run", "--stack=instance", "--instance", &self.name]
     }
 
-    /// What it has printed.
+    /// Returns what the command has printed.
     pub fn said(&self) -> String {
         let text = std::fs::read_to_string(self.log.path().join("instances.log"));
         text.unwrap_or_default()
     }
 
-    /// Process id of the guardian.
+    /// Returns the process id of the guardian.
     pub fn pid(&self) -> Option<u32> {
         self.daemon.as_ref().map(Daemon::pid)
     }
 
-    /// Process ids of the instances.
+    /// Returns the process ids of the instances.
     pub fn pids(&self) -> Result<Vec<u32>> {
         let guardian = self.pid().context("they have ended")?.to_string();
         let output = Command::new("pgrep").args(["-P", &guardian, "-f", "instance"]).output()?;
@@ -111,7 +111,7 @@ impl Instances {
         text.split_whitespace().map(|pid| Ok(pid.parse()?)).collect()
     }
 
-    /// Ends their guardian, as nothing does that could be heard; gives the name that they had.
+    /// Kills their guardian, without any warning to them; returns the name that they had.
     pub fn kill(mut self) -> Result<String> {
         let daemon = self.daemon.take().context("they have ended")?;
         daemon.signal(Signal::SIGKILL)?;
@@ -119,7 +119,7 @@ impl Instances {
         Ok(self.name.clone())
     }
 
-    /// Ends them, as a service manager does.
+    /// Stops them, as a service manager does.
     pub fn stop(&mut self) -> Result<()> {
         let Some(daemon) = self.daemon.take() else { return Ok(()) };
         let status = daemon.stop(Signal::SIGTERM)?;
@@ -131,9 +131,9 @@ impl Instances {
 
 impl Drop for Instances {
     fn drop(&mut self) {
-        // One that was killed for others to come in its place has left its file to those.
+        // A guardian that was killed so that others take its place has left its file to those.
         let is_last = self.daemon.is_some();
-        // A test that has failed leaves nothing behind either.
+        // A failed test leaves nothing behind either.
         let _ = self.stop();
         if is_last {
             let _ = std::fs::remove_file(self.place());

@@ -1,8 +1,8 @@
-//! What the tests in `tests/` share: the library under test, the ways to run a program under
-//! it, and the rule for tests that this machine cannot run.
+//! Common parts of the tests in `tests/`: the library under test, the ways to run a program under it, and the rule for
+//! tests that this machine cannot run.
 //!
-//! Every test runs a real program twice or more: plain, and under the library in each mode. What
-//! a user could see of it (bytes, exit status, times within reason) must be the same.
+//! Every test runs a real program at least twice: plain, and under the library in each mode. What a user could see of
+//! it (bytes, exit status, times within reason) must be the same.
 #![forbid(unsafe_code)]
 
 pub mod artifact;
@@ -29,7 +29,7 @@ pub use mode::Mode;
 pub use run::{Finished, run};
 pub use skip::skip;
 
-/// Runs `facts` plain and in each of `modes`; what it tells must be equal.
+/// Runs `facts` plain and in each of `modes`; the results must be equal.
 pub fn same_as_plain<T: PartialEq + Debug>(
     modes: &[Mode],
     facts: impl Fn(&Mode) -> Result<T>,
@@ -45,7 +45,7 @@ pub fn same_as_plain<T: PartialEq + Debug>(
 /// Tests that measure time hold this for writing, all others for reading.
 static MACHINE: RwLock<()> = RwLock::new(());
 
-/// While it lives, no other test of this program runs that minds ([`alone`]).
+/// While it lives, no other test of this program runs that it would disturb ([`alone`]).
 #[derive(Debug)]
 pub struct Alone {
     _machine: RwLockWriteGuard<'static, ()>,
@@ -57,12 +57,12 @@ pub fn alone() -> Alone {
     Alone { _machine: MACHINE.write().unwrap_or_else(PoisonError::into_inner) }
 }
 
-/// For tests that do not mind what runs beside them.
+/// Returns a guard for a test that may run beside others.
 pub fn beside_others() -> RwLockReadGuard<'static, ()> {
     MACHINE.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether the long versions are asked for (`make soak`).
+/// Returns whether the long versions are requested (`make soak`).
 pub fn soak() -> bool {
     std::env::var_os("UNCORK_E2E_SOAK").is_some_and(|value| value == "1")
 }

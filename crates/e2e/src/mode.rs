@@ -15,29 +15,29 @@ use crate::artifact;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mode {
     hold: Option<Hold>,
-    /// A copy of the library, to be preloaded instead.
+    /// A copy of the library that is preloaded instead.
     copy: Option<PathBuf>,
     settings: Vec<(&'static str, String)>,
 }
 
 impl Mode {
-    /// Without the library.
+    /// Returns the mode without the library.
     pub const fn plain() -> Self {
         Self { hold: None, copy: None, settings: Vec::new() }
     }
 
-    /// Under the library, held by `hold`, all else as by default.
+    /// Returns a mode under the library, held by `hold`, with all other settings at their defaults.
     pub fn held(hold: Hold) -> Self {
         let settings = vec![(variable::HOLD, hold.to_string())];
         Self { hold: Some(hold), copy: None, settings }
     }
 
-    /// `--hold kernel` and `--hold user`.
+    /// Returns `--hold kernel` and `--hold user`.
     pub fn both() -> Vec<Self> {
         vec![Self::held(Hold::Kernel), Self::held(Hold::User)]
     }
 
-    /// Both, without spinning and with: what spins takes other paths through every wait.
+    /// Returns both, without and with spinning: a spinning program takes other paths through every wait.
     pub fn both_and_spinning() -> Vec<Self> {
         let mut modes = Self::both();
         modes.push(Self::held(Hold::Kernel).with(variable::SPIN, "auto"));
@@ -45,7 +45,7 @@ impl Mode {
         modes
     }
 
-    /// The same with one more setting.
+    /// Adds one more setting.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: &str) -> Self {
         if !self.is_plain() {
@@ -54,29 +54,29 @@ impl Mode {
         self
     }
 
-    /// The same with a copy of the library at `path` (for users that cannot read the original).
+    /// Uses a copy of the library at `path` (for users that cannot read the original).
     #[must_use]
     pub fn with_library(mut self, path: &Path) -> Self {
         self.copy = Some(path.to_owned());
         self
     }
 
-    /// Whether a setting is made.
+    /// Returns whether a setting is made.
     pub fn sets(&self, name: &str) -> bool {
         self.settings.iter().any(|(set, _)| *set == name)
     }
 
-    /// Whether the library stays out of it.
+    /// Returns whether the library is not preloaded.
     pub const fn is_plain(&self) -> bool {
         self.hold.is_none()
     }
 
-    /// Who holds.
+    /// Returns where bytes are held.
     pub const fn hold(&self) -> Option<Hold> {
         self.hold
     }
 
-    /// Sets the environment of `command`, clean of anything that the test itself inherited.
+    /// Sets the environment of `command`, without anything that the test itself inherited.
     pub fn apply(&self, command: &mut Command) -> Result<()> {
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy();
@@ -91,7 +91,7 @@ impl Mode {
         Ok(())
     }
 
-    /// What [`Self::apply`] sets.
+    /// Returns the variables that [`Self::apply`] sets.
     pub fn variables(&self) -> Result<Vec<(&'static str, String)>> {
         if self.is_plain() {
             return Ok(Vec::new());
@@ -106,15 +106,15 @@ impl Mode {
         Ok(variables)
     }
 
-    /// A command in this mode.
+    /// Returns a command in this mode.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Result<Command> {
         let mut command = Command::new(program);
         self.apply(&mut command)?;
         Ok(command)
     }
 
-    /// Fails unless the library is mapped into the process exactly when it should be: a test
-    /// of a program that runs without the library would prove nothing.
+    /// Fails unless the library is mapped into the process exactly when it should be: a test of a
+    /// program that runs without the library would prove nothing.
     pub fn check_loaded(&self, pid: u32) -> Result<()> {
         let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
         let loaded = maps.lines().any(|line| line.ends_with("/libuncork.so"));

@@ -1,4 +1,4 @@
-//! Running a program to its end, with a limit on the time.
+//! Running a program to its end, with a time limit.
 
 use std::fs;
 use std::io::{Read as _, Seek as _};
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-/// What a program left behind.
+/// The result of a program.
 #[derive(Debug)]
 pub struct Finished {
     /// How it ended.
@@ -19,13 +19,13 @@ pub struct Finished {
     pub stdout: String,
     /// Its standard error.
     pub stderr: String,
-    /// From start to end.
+    /// Time from start to end.
     pub took: Duration,
     what: String,
 }
 
 impl Finished {
-    /// The same, or what went wrong if it did not exit with 0.
+    /// Returns the result, or an error if it did not exit with 0.
     pub fn successful(self) -> Result<Self> {
         ensure!(
             self.status.success(),
@@ -39,10 +39,10 @@ impl Finished {
     }
 }
 
-/// Runs `command` with its output gathered. One that is not done within `limit` is killed with
+/// Runs `command` and collects its output. A program that is not done within `limit` is killed with
 /// all its children, and that is an error that shows what it had printed.
 pub fn run(command: &mut Command, limit: Duration) -> Result<Finished> {
-    // Files, because a full pipe that nobody reads would hang the program under test.
+    // Files, because a full pipe without a reader would block the program under test.
     let (mut stdout, mut stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
     let what = format!("{:?}", command.get_program());
     command.stdin(Stdio::null()).stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
@@ -80,7 +80,7 @@ pub fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
 /// Kills a child and what it started, all of which is in its process group.
 pub fn kill_group(child: &mut Child) {
     if let Ok(pid) = i32::try_from(child.id()) {
-        // Fails when all are gone already, which is what we want.
+        // Fails if all are gone already, which is the aim.
         let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
     }
     let _ = child.wait();
@@ -93,7 +93,7 @@ fn read_back(file: &mut fs::File) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The last lines of an output, for an error message.
+/// Returns the last lines of an output, for an error message.
 pub fn tail(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let from = lines.len().saturating_sub(30);

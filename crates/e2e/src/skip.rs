@@ -1,12 +1,12 @@
-//! Tests that this machine or this user cannot run are named, never passed over in silence; in
-//! CI they are failures.
+//! Tests that this machine or this user cannot run are named, never skipped silently; in CI they
+//! are failures.
 
 use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 
-/// Tells that the running test is skipped, and why. With `CI=true` that is an error.
+/// Reports that the running test is skipped, and why. With `CI=true` that is an error.
 pub fn skip(why: &str) -> Result<()> {
     let in_ci = std::env::var_os("CI").is_some_and(|value| value == "true");
     ensure!(!in_ci, "this test may not be skipped in CI, but {why}");
@@ -14,7 +14,7 @@ pub fn skip(why: &str) -> Result<()> {
     Ok(())
 }
 
-/// Tells something about the running test that whoever reads the log should know.
+/// Reports something about the running test that a reader of the log should know.
 pub fn note(what: &str) {
     say("note", what);
 }
@@ -22,11 +22,11 @@ pub fn note(what: &str) {
 fn say(kind: &str, text: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");
-    // Not through the macros, whose output the harness hides for tests that pass.
+    // Not by the macros, whose output the harness hides for tests that pass.
     let _ = writeln!(std::io::stderr(), "{kind}: {test}: {text}");
 }
 
-/// Finds a program where users and administrators have theirs.
+/// Finds a program in the directories of users and administrators.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var("PATH").unwrap_or_default();
     path.split(':')
@@ -35,7 +35,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
         .find(|candidate| candidate.is_file())
 }
 
-/// Whether the tests are run by root.
+/// Returns whether the tests run as root.
 pub fn root() -> bool {
     nix::unistd::geteuid().is_root()
 }

@@ -1,29 +1,29 @@
-//! Interleaved rounds: what is compared is measured side by side, so that what the machine does
-//! besides hits all alike.
+//! Interleaved rounds: what is compared is measured side by side, so that other load on the machine
+//! affects all alike.
 
 use anyhow::{Context, Result};
 
-/// Who is told how far it has come.
+/// An observer of the progress.
 pub trait Watch {
-    /// So many measurements follow.
+    /// Says how many measurements follow.
     fn begin(&self, steps: usize);
-    /// The measurement that starts now.
+    /// Names the measurement that starts now.
     fn on(&self, what: &str);
-    /// It is done.
+    /// Says that the measurement is done.
     fn done(&self);
 }
 
-/// How often each is measured.
+/// How often each case is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rounds {
     /// Rounds that count.
     pub counted: usize,
-    /// Whether there is one before them that does not.
+    /// Whether an uncounted round precedes them.
     pub warm_up: bool,
 }
 
 impl Rounds {
-    /// So many, and one before them.
+    /// Returns that many rounds, after one that does not count.
     #[must_use]
     pub fn warm(counted: usize) -> Self {
         Self { counted, warm_up: true }
@@ -37,29 +37,29 @@ pub struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    /// A contestant; each call of `measure` is one run and gives the same number of figures.
+    /// Creates a contestant; each call of `measure` is one run and returns the same number of figures.
     pub fn new(name: impl Into<String>, measure: impl FnMut() -> Result<Vec<f64>> + 'a) -> Self {
         Self { name: name.into(), measure: Box::new(measure) }
     }
 }
 
-/// What was measured: by contestant, figure and round.
+/// The measurements, by contestant, figure and round.
 #[derive(Debug, Default)]
 pub struct Samples(Vec<Vec<Vec<f64>>>);
 
 impl Samples {
-    /// All rounds of one figure of one contestant.
+    /// Returns all rounds of one figure of one contestant.
     #[must_use]
     pub fn get(&self, case: usize, figure: usize) -> &[f64] {
         self.0.get(case).and_then(|figures| figures.get(figure)).map_or(&[], Vec::as_slice)
     }
 }
 
-/// Runs all cases once without counting it, if they are to be warmed up, and then round by round:
-/// A B C, C B A, A B C … The order turns each time so that nobody always follows the same neighbour.
+/// Runs all cases once without counting it, if they are to be warmed up, and then round by round: A
+/// B C, C B A, A B C … The order alternates so that no case always follows the same neighbour.
 ///
 /// # Errors
-/// What a case says, with its name.
+/// What a case returns, with its name.
 pub fn interleave(cases: &mut [Case<'_>], rounds: Rounds, watch: &impl Watch) -> Result<Samples> {
     let mut samples = Samples(vec![Vec::new(); cases.len()]);
     let uncounted = usize::from(rounds.warm_up);

@@ -7,27 +7,27 @@ use nix::unistd::Pid;
 /// The cores that the two ends of an exchange run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cores {
-    /// Core of the server (or the receiver).
+    /// Core of the server (or receiver).
     pub server: usize,
-    /// Core of the client (or the sender).
+    /// Core of the client (or sender).
     pub client: usize,
 }
 
 impl Cores {
-    /// Both ends on one: shows what the writes cost.
+    /// Returns one core for both ends: shows what the writes cost.
     ///
     /// # Errors
-    /// If it cannot be told which cores there are.
+    /// If the available cores cannot be determined.
     pub fn one() -> Result<Self> {
         let first = allowed()?[0];
         Ok(Self { server: first, client: first })
     }
 
-    /// A core each, if this process may use two: waking the other core is then the largest part of
-    /// a round trip.
+    /// Returns a core for each end, if this process may use two: waking the other core is then the
+    /// largest part of a round trip.
     ///
     /// # Errors
-    /// If it cannot be told which cores there are.
+    /// If the available cores cannot be determined.
     pub fn two() -> Result<Option<Self>> {
         Ok(match allowed()?.as_slice() {
             [first, second, ..] => Some(Self { server: *first, client: *second }),
@@ -36,10 +36,10 @@ impl Cores {
     }
 }
 
-/// The cores that this process may use, in ascending order: one at least.
+/// Returns the cores that this process may use, in ascending order: at least one.
 ///
 /// # Errors
-/// What the kernel says.
+/// If the kernel does not tell.
 pub fn allowed() -> Result<Vec<usize>> {
     let set = sched_getaffinity(Pid::from_raw(0)).context("reading the CPU affinity")?;
     let cores: Vec<usize> = (0..CpuSet::count()).filter(|&n| set.is_set(n) == Ok(true)).collect();
@@ -49,17 +49,17 @@ pub fn allowed() -> Result<Vec<usize>> {
     Ok(cores)
 }
 
-/// Pins the calling thread (and what it starts from now on) to one core.
+/// Pins the calling thread (and its later children) to one core.
 ///
 /// # Errors
-/// What the kernel says.
+/// If the kernel refuses.
 pub fn pin(core: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(core).with_context(|| format!("core {core} is out of range"))?;
     sched_setaffinity(Pid::from_raw(0), &set).with_context(|| format!("pinning to core {core}"))
 }
 
-/// The calling thread pinned to one core, until this is dropped.
+/// Keeps the calling thread pinned to one core until it is dropped.
 #[derive(Debug)]
 pub struct Pinned(CpuSet);
 
@@ -67,7 +67,7 @@ impl Pinned {
     /// Pins the calling thread to `core`.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If the kernel refuses.
     pub fn to(core: usize) -> Result<Self> {
         let before = sched_getaffinity(Pid::from_raw(0)).context("reading the CPU affinity")?;
         pin(core)?;

@@ -1,8 +1,8 @@
-//! The published experiments on TCP's queues, small writes and acknowledgements, made anew.
+//! The published experiments on TCP's queues, small writes and acknowledgements, repeated.
 //!
-//! Each runs in network namespaces of its own ([`place`]), puts a load there ([`load`]), asks what
-//! that does to others ([`probe`]) and to the queues ([`sample`]), and returns what it measured.
-//! Nothing here prints.
+//! Each runs in network namespaces of its own ([`place`]), creates a load there ([`load`]),
+//! measures its effect on others ([`probe`]) and on the queues ([`sample`]), and returns the
+//! measurements. Nothing here prints.
 #![deny(unsafe_code)]
 
 pub mod contest;

@@ -1,4 +1,4 @@
-//! Bulk senders, and what takes their bytes.
+//! Bulk senders, and the receivers of their data.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -16,10 +16,10 @@ use crate::place::{FAR, Place};
 use crate::socket::Congestion;
 
 const PORT: u16 = 5201;
-/// One write of a sender.
+/// Size of a sender's write.
 const WRITE_BYTES: usize = 256 * 1024;
 
-/// Connections that send as fast as they may, until dropped.
+/// Connections that send as fast as they can, until dropped.
 #[derive(Debug)]
 pub struct Bulk {
     streams: Vec<TcpStream>,
@@ -27,7 +27,7 @@ pub struct Bulk {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// How much each connection had delivered, and when.
+/// The data that each connection had delivered at a moment.
 #[derive(Clone, Debug)]
 pub struct Mark {
     at: Instant,
@@ -38,7 +38,7 @@ impl Bulk {
     /// Starts `senders` connections.
     ///
     /// # Errors
-    /// If a connection cannot be made.
+    /// If a connection cannot be established.
     pub fn start(
         place: &Place,
         senders: u32,
@@ -65,14 +65,14 @@ impl Bulk {
         Ok(bulk)
     }
 
-    /// What was delivered by now.
+    /// Returns what was delivered so far.
     #[must_use]
     pub fn mark(&self) -> Mark {
         let bytes = self.received_bytes.iter().map(|bytes| bytes.load(Relaxed)).collect();
         Mark { at: Instant::now(), bytes }
     }
 
-    /// Both addresses of each connection, its own first.
+    /// Returns both addresses of each connection, its own first.
     ///
     /// # Errors
     /// If a connection is gone.
@@ -83,7 +83,7 @@ impl Bulk {
 }
 
 impl Mark {
-    /// Bits a second of each connection since `earlier`.
+    /// Returns the bits per second of each connection since `earlier`.
     #[must_use]
     pub fn rates(&self, earlier: &Self) -> Vec<f64> {
         let took = self.at.duration_since(earlier.at).max(Duration::from_millis(1));
@@ -104,7 +104,7 @@ impl Drop for Bulk {
     }
 }
 
-/// Sends as fast as it may, until the connection is shut down.
+/// Sends as fast as it can, until the connection is shut down.
 #[must_use]
 pub fn flood(mut stream: TcpStream) -> JoinHandle<()> {
     let bytes = vec![0; WRITE_BYTES];

@@ -1,4 +1,4 @@
-//! SO_MAX_PACING_RATE, the one option here that no library that is used has.
+//! SO_MAX_PACING_RATE, the only option here that none of the libraries in use has.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -6,11 +6,11 @@ use std::mem::size_of;
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 
-/// Bounds the pace of a socket: TCP itself waits between segments (since Linux 4.13 no qdisc is
+/// Limits a socket's pacing rate: TCP itself waits between segments (since Linux 4.13 no qdisc is
 /// needed for that: 218af599fa63).
 ///
 /// # Errors
-/// What the kernel says.
+/// If the kernel refuses.
 pub(crate) fn set(stream: &TcpStream, bytes_per_second: u64) -> io::Result<()> {
     #[allow(clippy::cast_possible_truncation)] // 8 octets
     let length = size_of::<u64>() as libc::socklen_t;

@@ -12,19 +12,19 @@ use uncork_queues::QueueSettings;
 
 /// The device at either end.
 pub const DEVICE: &str = "eth0";
-/// Addresses of the end that sends, and of the other.
+/// Address of the sending end.
 pub const NEAR: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
-/// See [`NEAR`].
+/// Address of the receiving end.
 pub const FAR: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
 
-/// What the bottleneck keeps at most. As large as nobody should have it: how much of it is used is
+/// The most that the bottleneck queues. It is larger than any should be: how much of it is used is
 /// what is measured.
 const QUEUE_BYTES: u64 = 8 << 20;
 
-/// What is between the two.
+/// The link between the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Bottleneck {
-    /// Bits a second.
+    /// Bits per second.
     pub rate: u64,
     /// Whether the device takes segment trains (TSO), which are cut at the bottleneck.
     pub segmentation_offload: bool,
@@ -33,20 +33,20 @@ pub struct Bottleneck {
 /// Two namespaces joined by a veth pair; what the near one sends passes the bottleneck (tbf).
 #[derive(Debug)]
 pub struct Place {
-    /// Where the senders are, with the bottleneck behind its device.
+    /// The senders' namespace, with the bottleneck at its device.
     pub near: Namespace,
-    /// Where the receivers are.
+    /// The receivers' namespace.
     pub far: Namespace,
-    /// What is between them.
+    /// The link between them.
     pub bottleneck: Bottleneck,
 }
 
-/// Two namespaces joined by a veth pair, with addresses: the near one and the far one.
+/// Creates two namespaces joined by a veth pair, with addresses: the near one and the far one.
 ///
 /// # Errors
 /// Without the privilege, or if ip(8) is missing.
 pub fn joined() -> Result<(Namespace, Namespace)> {
-    /// Several pairs may be there at a time.
+    /// Several pairs may exist at a time.
     static PAIRS: AtomicU32 = AtomicU32::new(0);
     let number = PAIRS.fetch_add(1, Relaxed);
     let near = Namespace::new(&format!("lab-near-{number}"))?;
@@ -61,7 +61,7 @@ pub fn joined() -> Result<(Namespace, Namespace)> {
 }
 
 impl Place {
-    /// Makes it.
+    /// Creates the place.
     ///
     /// # Errors
     /// Without the privilege, or if ip(8), tc(8) or ethtool(8) is missing.
@@ -81,8 +81,8 @@ impl Place {
 
     fn shape(&self) -> Result<()> {
         let rate = self.bottleneck.rate;
-        // Room for a train, and a quarter of a millisecond's worth: what the shaper's own timer is
-        // late by must not be lost to the rate, and a device must not run ahead of it for long.
+        // Room for a train, and for a quarter of a millisecond: the lateness of the shaper's own
+        // timer must not be lost to the rate, and a device must not run ahead of it for long.
         let burst_bytes = rate / 8 / 4000 + 2 * 1514;
         run(self
             .tc()
@@ -112,7 +112,7 @@ impl Place {
             self.near.set("ipv4/tcp_min_tso_segs", segments)?;
         }
         if let Some(bytes) = settings.gso_max_bytes {
-            // Since Linux 6.3 IPv4 has a size of its own, which follows this one up to 64 KiB.
+            // Since Linux 6.3 IPv4 has a separate size, which follows this one up to 64 KiB.
             self.near.ip(&format!("link set dev {DEVICE} gso_max_size {bytes}"))?;
         }
         if let Some(segments) = settings.gso_max_segments {

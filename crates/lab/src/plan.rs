@@ -1,4 +1,4 @@
-//! Which cases of `tsq` are measured, and in which order.
+//! The cases of `tsq` that are measured, and their order.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -11,37 +11,36 @@ use crate::place::Bottleneck;
 use crate::socket::Congestion;
 use crate::tsq::{Case, Length, Measured, Setting, Tuner, measure, median};
 
-/// 100 Mbit/s and 1 Gbit/s, for which there are published figures.
+/// 100 Mbit/s and 1 Gbit/s, for which figures were published.
 pub const RATES: [u64; 2] = [100_000_000, 1_000_000_000];
 /// One connection, and several.
 pub const SENDERS: [u32; 2] = [1, 8];
 const SETTINGS: [Setting; 4] =
     [Setting::Kernel, Setting::Limit2012, Setting::Tuned, Setting::Paced];
-/// The sweep, from the kernel's usual limit of today down to less than two frames.
+/// The sweep, from today's usual limit of the kernel down to less than two frames.
 const LIMITS: [u32; 5] = [4 << 20, 131_072, 32_768, 8192, 4096];
 
-/// What is measured.
+/// The cases to measure.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Settings side by side, for each rate and number of senders.
     pub compared: Vec<Case>,
-    /// At the same places by the limit: with the kernel's trains and, where the device takes trains, with
-    /// trains of half the limit.
+    /// The same places by limit: with the kernel's trains and, where the device takes trains, with trains
+    /// of half the limit.
     pub sweep: Vec<Case>,
-    /// How often each is measured; rounds alternate, so that a busy minute does not fall on one
-    /// setting alone.
+    /// How often each is measured; rounds alternate, so that a busy minute does not affect one setting alone.
     pub rounds: usize,
-    /// For how long.
+    /// How long a measurement takes.
     pub length: Length,
 }
 
-/// A case with what was measured.
+/// A case with its measurements.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// The case.
     #[serde(flatten)]
     pub case: Case,
-    /// What the lab set, in the kernel's terms.
+    /// What the lab set, as kernel settings.
     pub settings: QueueSettings,
     /// What `uncork tune` changed, in its words.
     pub tuned: Vec<String>,
@@ -50,7 +49,7 @@ pub struct Row {
     pub measured: Measured,
 }
 
-/// All that was measured.
+/// All measurements.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// See [`Plan::compared`].
@@ -60,7 +59,7 @@ pub struct Outcome {
 }
 
 impl Plan {
-    /// All of it, or, if `quick`, a few cases once.
+    /// Plans all cases or, if `quick`, a few cases once.
     #[must_use]
     pub fn new(quick: bool, congestion: Congestion) -> Self {
         let milliseconds = Duration::from_millis;
@@ -99,13 +98,13 @@ impl Plan {
         plan
     }
 
-    /// How many measurements that is.
+    /// Returns how many measurements that is.
     #[must_use]
     pub fn steps(&self) -> usize {
         (self.compared.len() + self.sweep.len()) * self.rounds
     }
 
-    /// Measures all of it; `step` is told each case before it is measured.
+    /// Measures all of it; `step` is called with each case before it is measured.
     ///
     /// # Errors
     /// Without the privilege, if the network cannot be made, or soon after `stop` was set.
@@ -137,7 +136,7 @@ impl Plan {
     }
 }
 
-/// What was published in 2012 with the first small queues: ping under one bulk sender in
+/// Returns the figures published in 2012 with the first small queues: ping under one bulk sender in
 /// milliseconds, before and after (46d3ceabd8d9, "tcp: TCP Small Queues").
 #[must_use]
 pub fn published_ping_ms(case: &Case) -> Option<&'static str> {
@@ -173,7 +172,7 @@ mod tests {
         let plan = Plan::new(false, Congestion::Cubic);
         assert_eq!(plan.compared.len(), 2 * 2 * 2 * SETTINGS.len());
         assert_eq!(plan.compared.iter().filter_map(published_ping_ms).count(), 4);
-        // Each limit at all eight places, and with trains where there are any.
+        // Each limit at all eight places, and with trains where the device takes any.
         assert_eq!(plan.sweep.len(), (8 + 4) * LIMITS.len());
         let tuned = plan.compared.iter().filter(|case| case.setting == Setting::Tuned);
         assert_eq!(tuned.count(), 8);

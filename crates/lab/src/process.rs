@@ -1,4 +1,4 @@
-//! Processes that are always ended.
+//! Child processes that are always ended.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -16,9 +16,9 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use uncork_netns::Namespace;
 
-/// How long a program gets to end in good order.
+/// How long a program has for an orderly exit.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long a server gets until it accepts connections.
+/// How long a server has until it must accept connections.
 const START: Duration = Duration::from_secs(20);
 
 /// A program that runs until this is dropped.
@@ -31,7 +31,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts `command`, with its output in `name.log` below `dir`.
+    /// Starts `command`, with its output in `name.log` in `dir`.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -43,7 +43,7 @@ impl Running {
         Ok(Self { child, name: name.to_owned(), end: Signal::SIGTERM, log: Some(log) })
     }
 
-    /// Starts `command` and gives its standard output to the caller.
+    /// Starts `command` and returns its standard output to the caller.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -55,7 +55,7 @@ impl Running {
         Ok((running, Lines { name: name.to_owned(), from: BufReader::new(stdout) }))
     }
 
-    /// Ends it with this signal rather than SIGTERM.
+    /// Sets the signal that ends it, instead of SIGTERM.
     #[must_use]
     pub fn ended_by(self, end: Signal) -> Self {
         let mut running = self;
@@ -63,13 +63,13 @@ impl Running {
         running
     }
 
-    /// Its process id.
+    /// Returns its process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits until somebody listens on `port` of the loopback.
+    /// Waits until there is a listener on `port` of the loopback.
     ///
     /// # Errors
     /// If it ends before that, or takes too long.
@@ -90,7 +90,7 @@ impl Running {
         }
     }
 
-    /// Waits until something listens on the port in a namespace.
+    /// Waits until there is a listener on the port in a namespace.
     ///
     /// # Errors
     /// If it ends before that, or takes too long.
@@ -108,7 +108,7 @@ impl Running {
         Ok(())
     }
 
-    /// Waits until `words` stand in what it writes.
+    /// Waits until its output contains `words`.
     ///
     /// # Errors
     /// If it ends before that, or takes too long.
@@ -129,7 +129,7 @@ impl Running {
         }
     }
 
-    /// All that it wrote so far.
+    /// Returns all that it has written so far.
     fn written(&self) -> String {
         let text = self.log.as_ref().and_then(|log| fs::read_to_string(log).ok());
         text.unwrap_or_default()
@@ -154,7 +154,7 @@ impl Drop for Running {
         while matches!(self.child.try_wait(), Ok(None)) && start.elapsed() < GRACE {
             thread::sleep(Duration::from_millis(5));
         }
-        // What is left of its group: itself if it did not listen, or children that it forgot.
+        // What is left of its process group: itself if it ignored the signal, or forgotten children.
         let _ = killpg(pid, Signal::SIGKILL);
         let _ = self.child.wait();
     }
@@ -168,7 +168,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Reads up to the first line that `wanted` makes something of.
+    /// Reads up to the first line for which `wanted` returns a value.
     ///
     /// # Errors
     /// If it ends before that.
@@ -187,8 +187,8 @@ impl Lines {
     }
 }
 
-/// The loader starts a program without a library that it cannot open, and only complains: the
-/// figures would then be those of the plain program.
+/// Returns an error if the library was not preloaded: the loader starts a program without a library
+/// that it cannot open, and only complains, so the figures would be those of the plain program.
 fn preloaded(stderr: &str) -> Result<()> {
     match stderr.lines().find(|line| line.contains("cannot be preloaded")) {
         Some(line) => bail!("the library was not loaded: {line}"),
@@ -196,8 +196,8 @@ fn preloaded(stderr: &str) -> Result<()> {
     }
 }
 
-/// Runs `command`, which leads a process group of its own, to its end, for at most `limit`, and gives
-/// what it wrote to standard output.
+/// Runs `command`, which leads a process group of its own, to its end, for at most `limit`, and
+/// returns its standard output.
 ///
 /// # Errors
 /// If it cannot be started, fails, takes too long, or soon after `stop` was set.
@@ -207,14 +207,14 @@ pub fn run_to_end(
     limit: Duration,
     stop: &AtomicBool,
 ) -> Result<String> {
-    /// How long a program may go on after it was told to stop.
+    /// How long a program may go on after `stop` was set.
     const TURN: Duration = Duration::from_millis(50);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().with_context(|| format!("starting {name}"))?;
     let pid = Pid::from_raw(i32::try_from(child.id())?);
     let (done, end) = mpsc::channel::<()>();
     let start = Instant::now();
-    // True if it had to be ended.
+    // Returns true if the program had to be ended.
     let watch = move || {
         loop {
             let left = limit.saturating_sub(start.elapsed());

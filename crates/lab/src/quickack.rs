@@ -1,5 +1,5 @@
-//! When a receiver acknowledges: the runs of `uncork ack` that tell one kernel from another, made
-//! between two namespaces, or on the loopback device where there is nothing to make them with.
+//! When a receiver acknowledges: the runs of `uncork ack` that tell one kernel from another, between
+//! two namespaces, or on the loopback device where those cannot be created.
 
 mod loopback;
 
@@ -26,15 +26,15 @@ const LOCAL: Ipv4Addr = Ipv4Addr::LOCALHOST;
 /// A server and a client, by their options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Run {
-    /// What it is, in words.
+    /// Description of the run.
     pub name: &'static str,
     /// Options of `uncork ack server`.
     pub server: &'static str,
     /// Options of `uncork ack client`.
     pub client: &'static str,
-    /// What was published of it.
+    /// What was published about it.
     pub published: Option<&'static str>,
-    /// Segments of each reply, where the client asks for them.
+    /// Segments of each reply, where the client asks for replies.
     pub reply_segments: Option<usize>,
 }
 
@@ -54,8 +54,8 @@ impl Run {
     }
 }
 
-/// What is run. 1448 octets are a segment of Ethernet with time stamps: each is a write of its own,
-/// so that the ACK of each is timed.
+/// All runs. 1448 octets are a segment of Ethernet with timestamps: each is a write of its own, so that
+/// the ACK of each is timed.
 pub const RUNS: [Run; 7] = [
     Run {
         published: Some("late from 17 (6.1.27), none (6.1.112)"),
@@ -89,30 +89,30 @@ pub const RUNS: [Run; 7] = [
     ),
 ];
 
-/// What became of a run.
+/// The result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Told {
     /// The run.
     #[serde(flatten)]
     pub run: Run,
-    /// Milliseconds from the departure of each segment to its ACK; none if that is not known, and
-    /// for one that left together with the next.
+    /// Milliseconds from the departure of each segment to its ACK; `None` if that is not known, and for
+    /// a segment that left together with the next.
     pub ack_delays_ms: Vec<Option<f64>>,
-    /// The verdict on them, as `uncork ack` has it.
+    /// The verdict on them, from `uncork ack`.
     pub verdict: Value,
-    /// The same as a sentence.
+    /// The verdict as a sentence.
     pub sentence: String,
 }
 
 impl Told {
-    /// How many ACKs were late.
+    /// Returns how many ACKs were late.
     #[must_use]
     pub fn late(&self) -> u64 {
         self.verdict["late"].as_u64().unwrap_or_default()
     }
 
-    /// The median delay of the ACKs by the place of the segment in its reply; none where no delay is
-    /// known. Nothing for a run without replies.
+    /// Returns the median delay of the ACKs by the place of the segment in its reply; `None` where no
+    /// delay is known. Empty for a run without replies.
     #[must_use]
     pub fn by_place(&self) -> Vec<Option<f64>> {
         let segments = self.run.reply_segments.unwrap_or(0);
@@ -125,7 +125,7 @@ impl Told {
     }
 }
 
-/// Ended when it is dropped.
+/// A process that is ended when this is dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -135,14 +135,14 @@ impl Drop for Running {
     }
 }
 
-/// How programs are started at either end, and where the far one is.
+/// How programs are started at either end, and the address of the far one.
 struct Ends<'a> {
     near: &'a (dyn Fn(&str) -> Command + Sync),
     far: &'a (dyn Fn(&str) -> Command + Sync),
     address: Ipv4Addr,
 }
 
-/// Makes all of these runs at once, each in namespaces of its own: they hardly send anything. `done` is
+/// Makes all of these runs at once, each in namespaces of its own: they send hardly anything. `done` is
 /// called when one has ended.
 ///
 /// # Errors
@@ -163,7 +163,7 @@ pub fn measure_all(
         let join = |thread: thread::ScopedJoinHandle<'_, Result<Told>>| {
             thread.join().unwrap_or_else(|_| bail!("a run has panicked"))
         };
-        // All are waited for, whatever the first one says.
+        // All are waited for, whatever the first one returns.
         let told: Vec<Result<Told>> = threads.into_iter().map(join).collect();
         told.into_iter().collect()
     })
@@ -180,7 +180,7 @@ pub fn measure(uncork: &Path, run: Run, time: Duration, stop: &AtomicBool) -> Re
     between(&ends, uncork, run, time, stop)
 }
 
-/// Makes these runs at once for `time`, on the loopback device of the namespace that the caller is in
+/// Makes these runs at once for `time`, on the loopback device of the caller's namespace
 /// ([`prepare_loopback`]). Each sleeps nearly all of the time, so that they do not disturb each other.
 ///
 /// # Errors
@@ -238,7 +238,7 @@ fn between(
         match event["event"].as_str() {
             Some("segment") => {
                 let number = event["last_write"].as_u64().context("a segment without a number")?;
-                // Of those that left together, the last one was timed.
+                // Of the segments that left together, the last one was timed.
                 ack_delays_ms.resize(usize::try_from(number)?.saturating_sub(1), None);
                 ack_delays_ms.push(event["ack_delay_us"].as_f64().map(|us| us / 1e3));
             }

@@ -1,4 +1,4 @@
-//! Waiting that can be ended.
+//! Sleeps that can be interrupted.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// Sleeps, unless it is told to stop.
+/// Sleeps, unless told to stop.
 ///
 /// # Errors
 /// Soon after `stop` was set.

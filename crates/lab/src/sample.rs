@@ -1,4 +1,4 @@
-//! What waits: below TCP at the bottleneck, and in the sockets; asked over netlink some hundred
+//! Queued data: below TCP at the bottleneck, and in the sockets; polled over netlink some hundred
 //! times a second.
 
 use std::net::SocketAddr;
@@ -27,40 +27,40 @@ use crate::probe::histogram;
 
 const EVERY: Duration = Duration::from_millis(3);
 
-/// A distribution of what waited.
+/// A distribution of queue lengths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Waiting {
     /// Median.
     pub p50_bytes: u64,
-    /// 99 of 100 are smaller.
+    /// 99th percentile.
     pub p99_bytes: u64,
 }
 
-/// What waited where.
+/// The data that was queued, and where.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Queued {
     /// Samples.
     pub count: u64,
-    /// In the qdiscs, headers included.
+    /// Backlog of the qdiscs, headers included.
     pub backlog: Waiting,
-    /// The median of it, as the time that the bottleneck takes for it.
+    /// Median of the backlog, as the time that the bottleneck needs for it.
     pub backlog_p50_ms: f64,
-    /// See [`Waiting::p99_bytes`].
+    /// 99th percentile of the backlog, as a time.
     pub backlog_p99_ms: f64,
-    /// Written and not acknowledged, of all bulk senders together (`idiag_wqueue`).
+    /// Octets written and not acknowledged, of all bulk senders together (`idiag_wqueue`).
     pub sockets: Waiting,
-    /// Written and not sent even once, of all of them (`tcpi_notsent_bytes`).
+    /// Octets written and not yet sent once, of all bulk senders together (`tcpi_notsent_bytes`).
     pub unsent: Waiting,
 }
 
-/// What a sampler keeps.
+/// The samples so far.
 struct Samples {
     backlog: Histogram<u64>,
     sockets: Histogram<u64>,
     unsent: Histogram<u64>,
 }
 
-/// A thread that asks, until it is told to stop.
+/// A thread that samples until it is told to stop.
 #[derive(Debug)]
 pub struct Sampler {
     stop: Arc<AtomicBool>,
@@ -75,11 +75,11 @@ impl std::fmt::Debug for Samples {
 }
 
 impl Sampler {
-    /// Starts asking for the backlog of the place's bottleneck, and for these sockets of its near
-    /// end: own address, and the other's.
+    /// Starts sampling the backlog of the place's bottleneck, and these sockets of its near end,
+    /// each by its own address and the other's.
     ///
     /// # Errors
-    /// If there is no netlink socket to be had.
+    /// If no netlink socket can be opened.
     pub fn start(place: &Place, sockets: &[(SocketAddr, SocketAddr)]) -> Result<Self> {
         let (queues, mut kernel) = place.near.within(|| {
             let kind = (SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkRoute);
@@ -110,7 +110,7 @@ impl Sampler {
         Ok(Self { stop, thread: Some(thread), rate: place.bottleneck.rate })
     }
 
-    /// Ends it; what it saw.
+    /// Ends it; returns what it saw.
     ///
     /// # Errors
     /// What went wrong while it ran.
@@ -145,7 +145,7 @@ fn waiting(bytes: &Histogram<u64>) -> Waiting {
     Waiting { p50_bytes: bytes.value_at_quantile(0.5), p99_bytes: bytes.value_at_quantile(0.99) }
 }
 
-/// Bytes in the qdiscs at the root of all devices of the socket's namespace.
+/// Returns the bytes in the root qdiscs of all devices of the socket's namespace.
 fn backlog_bytes(netlink: &OwnedFd) -> Result<u64> {
     sendto(netlink.as_raw_fd(), &dump_request(), &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
     let mut sum = 0;

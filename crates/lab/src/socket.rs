@@ -1,4 +1,4 @@
-//! What the senders' sockets are told.
+//! Options of the senders' sockets.
 
 use std::net::TcpStream;
 
@@ -6,19 +6,19 @@ use anyhow::{Context, Result};
 use nix::sys::socket::{setsockopt, sockopt};
 use serde::Serialize;
 
-/// What sets a sender's pace.
+/// The congestion control, which sets a sender's pace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Congestion {
-    /// By the queue that it fills, which is the case that matters here.
+    /// CUBIC, by the queue that it fills, which is the case that matters here.
     #[default]
     Cubic,
-    /// By the rate at which data arrives.
+    /// BBR, by the rate at which data arrives.
     Bbr,
 }
 
 impl Congestion {
-    /// Its name in the kernel.
+    /// Returns its name in the kernel.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -30,7 +30,7 @@ impl Congestion {
     /// Makes a socket use it, whatever the host's default is.
     ///
     /// # Errors
-    /// If the kernel does not have it, or not for everybody.
+    /// If the kernel lacks it, or reserves it for privileged processes.
     pub fn set(self, stream: &TcpStream) -> Result<()> {
         let name = self.name();
         setsockopt(stream, sockopt::TcpCongestion, &name.into())

@@ -2,19 +2,19 @@
 
 use serde::Serialize;
 
-/// Least, middle and greatest of some samples.
+/// Minimum, median and maximum of some samples.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// Least.
+    /// Minimum.
     pub min: f64,
-    /// Middle; of an even number of samples the mean of the two in the middle.
+    /// Median; of an even number of samples the mean of the two in the middle.
     pub median: f64,
-    /// Greatest.
+    /// Maximum.
     pub max: f64,
 }
 
 impl Spread {
-    /// The spread of `samples`; all zero if there are none.
+    /// Returns the spread of `samples`; all zero if there are none.
     #[must_use]
     pub fn of(samples: &[f64]) -> Self {
         let sorted = sorted(samples);
@@ -25,13 +25,13 @@ impl Spread {
     }
 }
 
-/// The median of `samples` (0 if there are none).
+/// Returns the median of `samples` (0 if there are none).
 #[must_use]
 pub fn median(samples: &[f64]) -> f64 {
     middle(&sorted(samples))
 }
 
-/// The value below which the share `q` (0 to 1) of `sorted` lies.
+/// Returns the value below which the share `q` (0 to 1) of `sorted` lies.
 #[must_use]
 pub fn quantile(sorted: &[f64], q: f64) -> f64 {
     let last = sorted.len().saturating_sub(1);
@@ -39,7 +39,7 @@ pub fn quantile(sorted: &[f64], q: f64) -> f64 {
     sorted.get(index).copied().unwrap_or(0.0)
 }
 
-/// `samples` in ascending order.
+/// Returns `samples` in ascending order.
 #[must_use]
 pub fn sorted(samples: &[f64]) -> Vec<f64> {
     let mut sorted = samples.to_vec();

@@ -1,5 +1,5 @@
-//! Small queues: what a bulk sender does to everybody behind it, by how much of its data waits
-//! below TCP.
+//! TCP small queues: how much a bulk sender delays the traffic queued after it, by how much of its data
+//! waits below TCP.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::AtomicBool;
@@ -16,23 +16,23 @@ use crate::rest::rest;
 use crate::sample::{Queued, Sampler};
 use crate::socket::Congestion;
 
-/// What the sending host is told.
+/// The settings of the sending host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Setting {
-    /// Nothing: what the kernel does of itself.
+    /// Nothing: the kernel's defaults.
     Kernel,
-    /// The limit that the kernel had of itself when it began to have one, in 2012.
+    /// The kernel's default limit of 2012, when the limit was introduced.
     Limit2012,
     /// What [`small_queues`] chooses for the rate, without pacing.
     SmallQueues,
-    /// The same, and each sender paced at its part of the rate.
+    /// What [`small_queues`] chooses, with each sender paced at its share of the rate.
     Paced,
     /// What `uncork tune small-queues` sets on the sender's device, by a [`Tuner`].
     Tuned,
-    /// This limit and nothing else.
+    /// This limit, and nothing else.
     Limit(u32),
-    /// This limit, and segment trains of half of it at most.
+    /// This limit, and segment trains of at most half of it.
     LimitAndTrains(u32),
 }
 
@@ -40,14 +40,14 @@ impl Setting {
     /// `net.ipv4.tcp_limit_output_bytes` in Linux 3.6 (46d3ceabd8d9).
     pub const LIMIT_2012_BYTES: u32 = 131_072;
 
-    /// In the kernel's terms.
+    /// Returns it as kernel settings.
     #[must_use]
     pub fn settings(self, rate: u64, senders: u32) -> QueueSettings {
         let limit =
             |bytes| QueueSettings { limit_output_bytes: Some(bytes), ..QueueSettings::KERNEL };
         let chosen = || small_queues(rate, target(rate, senders), NonZeroU32::new(senders));
         match self {
-            // What is not set by the lab is not known to it.
+            // The lab does not know settings that it does not make.
             Self::Kernel | Self::Tuned => QueueSettings::KERNEL,
             Self::Limit2012 => limit(Self::LIMIT_2012_BYTES),
             Self::SmallQueues => QueueSettings { pacing_bytes_per_second: None, ..chosen() },
@@ -55,7 +55,7 @@ impl Setting {
             Self::Limit(bytes) => limit(bytes),
             Self::LimitAndTrains(bytes) => QueueSettings {
                 tso_rtt_log: Some(0),
-                // The kernel does not take less than a frame's headers would need.
+                // The kernel takes no less than a frame's headers need.
                 gso_max_bytes: Some((bytes / 2).clamp(1514, 65_536)),
                 ..limit(bytes)
             },
@@ -63,10 +63,10 @@ impl Setting {
     }
 }
 
-/// Who sets small queues on the device of a place's sender as a user would have them set. The lab itself
-/// changes nothing that is not its own, and knows nothing of how that is done.
+/// Sets small queues on the sending device of a place as a user would. The lab itself changes nothing
+/// that is not its own, and does not know how that is done.
 pub trait Tuner {
-    /// Asks for no more than `target` of queue with so many senders. What was changed, in words.
+    /// Limits the queue to `target` with so many senders. Returns what was changed, in words.
     ///
     /// # Errors
     /// If it cannot be changed.
@@ -79,7 +79,7 @@ pub trait Tuner {
     fn undo(&self) -> Result<()>;
 }
 
-/// How long others may wait: what is asked of the settings here.
+/// Returns how long others may wait: the target of the settings here.
 #[must_use]
 pub fn target(rate: u64, senders: u32) -> Duration {
     match (rate, senders) {
@@ -92,40 +92,40 @@ pub fn target(rate: u64, senders: u32) -> Duration {
 /// One setting under one load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Case {
-    /// What is between the hosts.
+    /// The link between the hosts.
     pub bottleneck: Bottleneck,
-    /// What the sending host is told.
+    /// What is set on the sending host.
     pub setting: Setting,
-    /// Connections that send as fast as they may.
+    /// Connections that send as fast as they can.
     pub senders: u32,
-    /// What sets their pace.
+    /// The congestion control, which sets their pace.
     pub congestion: Congestion,
 }
 
-/// What was measured in one case.
+/// The measurements of one case.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Measured {
-    /// Bits a second that arrived, of all connections together, without headers.
+    /// Bits per second that arrived, of all connections together, without headers.
     pub throughput: f64,
-    /// What the slowest connection got, as a part of an even share.
+    /// Throughput of the slowest connection, as a fraction of an even share.
     pub least_share: f64,
-    /// What the fastest got.
+    /// Throughput of the fastest connection, as a fraction of an even share.
     pub largest_share: f64,
     /// Pings beside the load.
     pub ping: Times,
-    /// One byte to and fro over TCP beside the load.
+    /// One byte back and forth over TCP beside the load.
     pub request: Times,
-    /// What waited.
+    /// Queued data.
     pub queued: Queued,
 }
 
-/// How long a measurement takes.
+/// The duration of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Length {
-    /// Until slow start has found the bottleneck and the queue is what it will be.
+    /// Time until slow start has found the bottleneck and the queue has settled.
     #[serde(rename = "warm_up_ms", serialize_with = "milliseconds")]
     pub warm_up: Duration,
-    /// What is measured.
+    /// Time that is measured.
     #[serde(rename = "measured_ms", serialize_with = "milliseconds")]
     pub measured: Duration,
 }
@@ -134,7 +134,7 @@ fn milliseconds<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S
     to.serialize_u64(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Measures one case, and tells what the tuner changed for it.
+/// Measures one case, and returns what the tuner changed for it.
 ///
 /// # Errors
 /// Without the privilege, if the network cannot be made or tuned, or soon after `stop` was set.
@@ -162,7 +162,7 @@ pub fn measure(
     Ok((measured?, changed))
 }
 
-/// Measures what these senders do to others.
+/// Measures the effect of these senders on others.
 ///
 /// # Errors
 /// If a connection is gone, or soon after `stop` was set.
@@ -181,7 +181,7 @@ pub fn measure_beside(
     let rates = bulk.mark().rates(&begin);
     let (ping, request, queued) = (ping.finish()?, request.finish()?, sampler.finish()?);
     let throughput: f64 = rates.iter().sum();
-    // Nothing came through: no share is larger than another.
+    // Nothing arrived: no share is larger than another.
     #[allow(clippy::cast_precision_loss)] // a few connections
     let even = (throughput / rates.len().max(1) as f64).max(1.0);
     let share = |rate: Option<f64>| rate.unwrap_or_default() / even;
@@ -195,7 +195,7 @@ pub fn measure_beside(
     })
 }
 
-/// Several measurements of one case: the median of each figure.
+/// Returns the median of each figure in several measurements of one case.
 #[must_use]
 pub fn median(rounds: &[Measured]) -> Option<Measured> {
     let middle = |figure: &dyn Fn(&Measured) -> f64| {
@@ -203,7 +203,7 @@ pub fn median(rounds: &[Measured]) -> Option<Measured> {
         all.sort_by(f64::total_cmp);
         all[all.len() / 2]
     };
-    // What belongs together stays together: the ping's figures are those of the round in the middle.
+    // Figures that belong together stay together: the ping's are those of the round in the middle.
     let round = |figure: &dyn Fn(&Measured) -> f64| {
         let mut all: Vec<&Measured> = rounds.iter().collect();
         all.sort_by(|a, b| figure(a).total_cmp(&figure(b)));

@@ -1,4 +1,4 @@
-//! What can end one of the two programs early, each as one sentence for the user.
+//! Errors that end one of the two programs early, each as one sentence for the user.
 
 use std::io;
 use std::process::ExitCode;
@@ -9,22 +9,22 @@ use nix::errno::Errno;
 /// A failure of the client or of the server.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The name of the server, or the address to listen on, means nothing here.
+    /// The name of the server, or the address to listen on, cannot be resolved.
     #[error("cannot find the host `{host}`: {}", plain(.cause))]
     Resolve { host: String, cause: io::Error },
 
-    /// No address of the server took the connection.
+    /// No address of the server accepted the connection.
     #[error(
         "cannot connect to `{host}` port {port}: {}; is tcp_nodelay_server running there?",
         plain(.cause)
     )]
     Connect { host: String, port: u16, cause: io::Error },
 
-    /// The port cannot be had.
+    /// The port cannot be listened on.
     #[error("cannot listen on {place}: {}{}", plain(.cause), listen_advice(.cause))]
     Listen { place: String, cause: io::Error },
 
-    /// The listening socket stopped giving connections.
+    /// The listening socket returned an error.
     #[error("cannot accept a connection: {}", plain(.0))]
     Accept(io::Error),
 
@@ -32,7 +32,7 @@ pub(crate) enum Error {
     #[error("cannot set {option}: {}", plain(.cause))]
     Option { option: &'static str, cause: io::Error },
 
-    /// The other end went away in the middle.
+    /// The peer went away in the middle.
     #[error("the server ended the connection after {done} of {packets} packets{}", because(.cause))]
     Ended { done: u64, packets: u64, cause: Option<io::Error> },
 
@@ -44,7 +44,7 @@ pub(crate) enum Error {
     )]
     NoReply { done: u64, packets: u64, limit: Duration },
 
-    /// No file to send the payload from.
+    /// There is no file to send the payload from.
     #[error("cannot make a file in memory for --sendfile: {}", plain(.0))]
     File(io::Error),
 
@@ -52,7 +52,7 @@ pub(crate) enum Error {
     #[error("cannot wait for the time of the next packet: {}", plain(.0))]
     Clock(io::Error),
 
-    /// A histogram for the latencies could not be made.
+    /// A histogram for the latencies could not be created.
     #[error("cannot record latencies: {0}")]
     Record(#[from] hdrhistogram::CreationError),
 
@@ -62,8 +62,8 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// Tells the user on stderr and gives the exit code: 1, or 0 when all that happened is that
-    /// nobody reads our output any more.
+    /// Reports the error on stderr and returns the exit code: 1, or 0 when only the reader of our
+    /// output is gone.
     pub(crate) fn report(&self, program: &str) -> ExitCode {
         match self {
             Error::Output(cause) if cause.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
@@ -75,7 +75,7 @@ impl Error {
     }
 }
 
-/// An error without the decoration that the standard library puts around it.
+/// Formats an error without the decoration that the standard library puts around it.
 pub(crate) fn plain(cause: &io::Error) -> String {
     match cause.raw_os_error() {
         Some(errno) => Errno::from_raw(errno).desc().to_owned(),

@@ -1,9 +1,9 @@
 //! The published small-write experiment, as two programs.
 //!
-//! The client sends *logical packets*, each made of several buffers of two bytes and one
-//! `write(2)` a buffer, and waits for a reply of two bytes after each packet. The server counts
-//! the `read(2)` calls that it takes to receive them. What TCP does with the small writes then
-//! shows in the client's time and in the server's count.
+//! The client sends *logical packets*, each made of several buffers of two bytes and one `write(2)`
+//! a buffer, and waits for a reply of two bytes after each packet. The server counts the `read(2)`
+//! calls that receiving them takes. What TCP does with the small writes then shows in the client's
+//! time and in the server's count.
 //!
 //! Both ends use plain `write(2)` and `read(2)` (the standard library's `TcpStream` would use
 //! `send` and `recv`) because that is what the experiment is about, and both go through libc so
@@ -17,7 +17,7 @@ mod output;
 pub mod server;
 mod wire;
 
-/// Bytes of one buffer, that is, of one small write.
+/// Bytes of one buffer, and so of one small write.
 pub const BUFFER_BYTES: usize = 2;
 
 /// Bytes of the reply that follows each logical packet.
@@ -38,7 +38,7 @@ const MAX_BUFFERS: i64 = 1_000_000;
 /// Most logical packets of a run: keeps every count of bytes within 64 bits.
 const MAX_PACKETS: u64 = 1_000_000_000_000;
 
-/// Bytes of a logical packet of `buffers` buffers.
+/// Returns the bytes of a logical packet of `buffers` buffers.
 const fn packet_bytes(buffers: u32) -> usize {
     buffers as usize * BUFFER_BYTES
 }

@@ -9,7 +9,7 @@ use crate::error::Error;
 
 /// Writes one line and flushes it, so that a reader at the other end of a pipe has it at once.
 pub(crate) fn say(line: impl Display) -> Result<(), Error> {
-    // One write for line and newline: stdout's own line buffer does that.
+    // One write for line and newline: stdout's own line buffer ensures that.
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{line}").and_then(|()| stdout.flush()).map_err(Error::Output)
 }
@@ -20,7 +20,7 @@ pub(crate) fn say_json(value: &impl Serialize) -> Result<(), Error> {
     say(text)
 }
 
-/// Writes one sentence to standard error; nothing can be done if nobody reads that either.
+/// Writes one sentence to standard error; if that is closed too, it is ignored.
 pub(crate) fn complain(program: &str, sentence: &impl Display) {
     let _ = writeln!(io::stderr(), "{program}: {sentence}");
 }

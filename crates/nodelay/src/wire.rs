@@ -1,4 +1,4 @@
-//! `write(2)`, `read(2)` and their like on a socket, with what every caller of them must do.
+//! `write(2)`, `read(2)` and similar calls on a socket, with the retries that every caller needs.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -11,10 +11,10 @@ use nix::unistd;
 use socket2::SockRef;
 
 /// Writes all of `bytes` and returns the number of `write(2)` calls that took: one, unless the
-/// kernel took a part only.
+/// kernel took only a part.
 ///
 /// # Errors
-/// What `write(2)` says, except EINTR, which is tried again.
+/// The error of `write(2)`, except EINTR, which is retried.
 #[inline]
 pub(crate) fn write_all(socket: &TcpStream, mut bytes: &[u8]) -> io::Result<u64> {
     let mut calls = 0;
@@ -33,10 +33,10 @@ pub(crate) fn write_all(socket: &TcpStream, mut bytes: &[u8]) -> io::Result<u64>
 }
 
 /// Sends all of `bytes` with MSG_MORE: the kernel is to wait for what follows. Returns the number
-/// of `send(2)`s that it took.
+/// of `send(2)` calls that took.
 ///
 /// # Errors
-/// What `send(2)` says, except EINTR, which is tried again.
+/// The error of `send(2)`, except EINTR, which is retried.
 #[inline]
 pub(crate) fn send_all_with_more(socket: &TcpStream, mut bytes: &[u8]) -> io::Result<u64> {
     let mut calls = 0;
@@ -54,11 +54,11 @@ pub(crate) fn send_all_with_more(socket: &TcpStream, mut bytes: &[u8]) -> io::Re
     Ok(calls)
 }
 
-/// Writes what all of `slices` hold and returns the number of `writev(2)` calls that took. The
+/// Writes the contents of all `slices` and returns the number of `writev(2)` calls that took. The
 /// slices are used up.
 ///
 /// # Errors
-/// What `writev(2)` says, except EINTR, which is tried again.
+/// The error of `writev(2)`, except EINTR, which is retried.
 #[inline]
 pub(crate) fn writev_all(socket: &TcpStream, mut slices: &mut [IoSlice<'_>]) -> io::Result<u64> {
     let mut calls = 0;
@@ -79,7 +79,7 @@ pub(crate) fn writev_all(socket: &TcpStream, mut slices: &mut [IoSlice<'_>]) -> 
 /// Sends `bytes` of a file from `begin` on and returns the number of `sendfile(2)` calls that took.
 ///
 /// # Errors
-/// What `sendfile(2)` says, except EINTR, which is tried again.
+/// The error of `sendfile(2)`, except EINTR, which is retried.
 #[inline]
 pub(crate) fn sendfile_all(
     socket: &TcpStream,
@@ -102,10 +102,10 @@ pub(crate) fn sendfile_all(
     Ok(calls)
 }
 
-/// One `read(2)`: the number of bytes, 0 at the end of the stream.
+/// Makes one `read(2)` call; returns the number of bytes, 0 at the end of the stream.
 ///
 /// # Errors
-/// What `read(2)` says, except EINTR, which is tried again.
+/// The error of `read(2)`, except EINTR, which is retried.
 #[inline]
 pub(crate) fn read_some(socket: &TcpStream, into: &mut [u8]) -> io::Result<usize> {
     loop {

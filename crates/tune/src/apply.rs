@@ -1,4 +1,4 @@
-//! Doing what is planned: each thing is in the journal before it is changed.
+//! Applies a plan: each change is in the journal before it is made.
 
 use std::path::Path;
 
@@ -10,30 +10,30 @@ use crate::journal::{Entry, Journal};
 use crate::plan::{Plan, SocketPlan};
 use crate::undo::undo;
 
-/// The shortest time that TCP waits for anything (TCP_TIMEOUT_MIN).
+/// The shortest timeout of TCP (TCP_TIMEOUT_MIN).
 const TICKS: u32 = 2;
 
-/// What was done.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Applied {
-    /// By which it is undone.
+    /// The entry's number, by which it is undone.
     pub id: u32,
     /// Each change, in words.
     pub changes: Vec<String>,
-    /// How it went with the sockets that there are.
+    /// The outcome for existing sockets.
     pub outcomes: Vec<(Cure, Outcome)>,
     /// What was asked for and not done, each with its reason.
     pub left: Vec<String>,
-    /// What else there is to be known of it.
+    /// Remarks on what was done.
     pub notes: Vec<String>,
-    /// Whether sockets that have something tighter of their own were left so.
+    /// Whether sockets with a tighter setting of their own were left alone.
     pub looser_only: bool,
 }
 
-/// What would be changed, each in words, if it can be. What the kernel refuses is left then.
+/// Returns what would be changed, each change in words, if it can be. What the kernel refuses is left out.
 ///
 /// # Errors
-/// If nothing is left to be changed, or there is nowhere to keep the programs.
+/// If nothing is left to be changed, or there is no bpffs for the programs.
 pub fn check(plan: &mut Plan, at: &Path) -> Result<Vec<String>, Error> {
     if let Some(sockets) = &mut plan.sockets {
         plan.left.extend(without_refused(sockets)?);
@@ -45,11 +45,11 @@ pub fn check(plan: &mut Plan, at: &Path) -> Result<Vec<String>, Error> {
     plan.prepared(at)
 }
 
-/// Changes what is planned. If that fails half-way, what was changed is changed back.
+/// Makes the changes of a plan. If that fails half-way, what was changed is changed back.
 ///
 /// # Errors
-/// What could not be changed. If it could not be changed back either, the entry stays in the
-/// journal.
+/// The change that could not be made. If the others could not be changed back either, the entry
+/// stays in the journal.
 pub fn apply(journal: &Journal, mut plan: Plan, at: &Path) -> Result<Applied, Error> {
     let changes = check(&mut plan, at)?;
     let mut left = std::mem::take(&mut plan.left);
@@ -82,8 +82,8 @@ fn carry_out(
     plan: &Plan,
     at: &Path,
 ) -> Result<Vec<(Cure, Outcome)>, Error> {
-    // All at once: undoing looks at each, and finds those that were never made as they were before.
-    // A thousand routes would take a thousand times as long to write as one.
+    // All at once: undoing checks each change, and finds those that were never made as they were
+    // before. Writing the entry after each of a thousand routes would take a thousand times as long.
     entry.changes.clone_from(&plan.changes);
     journal.write(entry)?;
     for change in &plan.changes {
@@ -108,7 +108,7 @@ fn carry_out(
     Ok(outcomes)
 }
 
-/// Takes out what the kernel refuses, which it is asked by trying, and says so.
+/// Removes what the kernel refuses, found out by trying, and says so.
 fn without_refused(sockets: &mut SocketPlan) -> Result<Vec<String>, Error> {
     let refused = uncork_bpf::tune::refused(&sockets.cures)?;
     sockets.cures.retain(|cure| !refused.iter().any(|(other, _)| other == cure));
@@ -124,7 +124,7 @@ fn without_refused(sockets: &mut SocketPlan) -> Result<Vec<String>, Error> {
     Ok(refused.into_iter().map(sentence).collect())
 }
 
-/// What the kernel takes (sol_tcp_sockopt, net/core/filter.c), of what is bounded.
+/// Says how the kernel bounds what a cure sets (sol_tcp_sockopt, net/core/filter.c), if it does.
 fn possible(cure: &Cure) -> Option<String> {
     if !matches!(cure, Cure::DelackMax(_) | Cure::RtoMin(_)) {
         return None;

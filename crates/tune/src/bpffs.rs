@@ -1,4 +1,4 @@
-//! The file system in which eBPF programs are kept: found, or mounted and unmounted.
+//! The file system in which eBPF programs are pinned (bpffs): found, or mounted and unmounted.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::journal::{Entry, Journal};
 
-/// Where it belongs.
+/// The standard mount point.
 pub const DIRECTORY: &str = "/sys/fs/bpf";
-/// Our note that it was us who mounted it.
+/// Name of the note that says that we have mounted it.
 const NOTE: &str = "mounted";
 
 /// What a kernel with CONFIG_BPF_PRELOAD puts into each bpffs.
@@ -26,20 +26,20 @@ struct Mounted {
     boot_id: String,
 }
 
-/// Whether it is mounted there.
+/// Returns whether a bpffs is mounted there.
 #[must_use]
 pub fn is_mounted(path: &Path) -> bool {
     statfs(path).is_ok_and(|found| found.filesystem_type() == BPF_FS_MAGIC)
 }
 
-/// Keeps others who share it from it, until it is dropped.
+/// Locks it against the other processes that use it, until the lock is dropped.
 pub(crate) fn lock(path: &Path) -> Result<Flock<File>, Error> {
     let failed = |error| Error::BpfFs { path: path.to_owned(), what: "cannot be locked", error };
     let directory = File::open(path).map_err(failed)?;
     Flock::lock(directory, FlockArg::LockExclusive).map_err(|(_, errno)| failed(errno.into()))
 }
 
-/// Whether it could be mounted there, if it is not, for those who come after this process.
+/// Returns an error if it is not mounted there and could not be, in a way that outlives this process.
 pub(crate) fn may_be_mounted(path: &Path) -> Result<(), Error> {
     if is_out_of_sight(path) {
         return Err(Error::Unable(format!(
@@ -64,13 +64,13 @@ pub(crate) fn may_be_mounted(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether it may be mounted there for everybody else, and cannot be seen from here: what was pinned
-/// is not known to be gone.
+/// Returns whether it may be mounted there for other processes, and cannot be seen from here: then
+/// what was pinned is not known to be gone.
 pub(crate) fn is_out_of_sight(path: &Path) -> bool {
     !is_mounted(path) && in_a_mount_namespace_of_its_own()
 }
 
-/// Mounts it if it is missing. That is noted first: the last entry that is undone unmounts it.
+/// Mounts it if it is missing. That is noted first: undoing the last entry unmounts it.
 pub(crate) fn ensure(journal: &Journal, path: &Path) -> Result<(), Error> {
     if is_mounted(path) {
         return Ok(());
@@ -89,12 +89,12 @@ pub(crate) fn ensure(journal: &Journal, path: &Path) -> Result<(), Error> {
         .map_err(|errno| failed("bpffs cannot be mounted", errno.into()))
 }
 
-/// Whether undoing may unmount it.
+/// Returns whether undoing may unmount it.
 pub(crate) fn is_ours(journal: &Journal) -> bool {
     journal.note(NOTE).is_some()
 }
 
-/// Unmounts what we have mounted, if nobody has anything in it. Whether it did.
+/// Unmounts it if we have mounted it and nothing else is pinned in it; returns whether it did.
 pub(crate) fn tidy(journal: &Journal) -> Result<bool, Error> {
     let Some(text) = journal.note(NOTE) else { return Ok(false) };
     let this_boot = Entry::new(0, String::new()).boot_id;
@@ -127,8 +127,8 @@ pub(crate) fn tidy(journal: &Journal) -> Result<bool, Error> {
     Ok(undone)
 }
 
-/// Another one than that of the first process, which may not be looked at everywhere, or of one of
-/// those that this one descends from: it ends with the last of the others in it.
+/// Returns whether this process's mount namespace is another than that of the first process, which
+/// is not visible everywhere, or of an ancestor: such a namespace ends with the last process in it.
 fn in_a_mount_namespace_of_its_own() -> bool {
     let of = |process: u32| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
     let own = of(std::process::id());
@@ -136,7 +136,7 @@ fn in_a_mount_namespace_of_its_own() -> bool {
     own.is_some() && others.filter_map(of).any(|other| Some(other) != own)
 }
 
-/// The processes that this one descends from, as far as they are there and can be seen.
+/// Returns the ancestors of this process, as far as they exist and can be seen.
 fn ancestors() -> impl Iterator<Item = u32> {
     let parent = |process: &u32| {
         let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;

@@ -1,5 +1,4 @@
-//! What the kernel says of a device: what it has sent, what waits in its queue, which connections
-//! go over it.
+//! The kernel's data about a device: what it has sent, what waits in its queue, which connections use it.
 
 use std::io;
 use std::net::IpAddr;
@@ -23,15 +22,15 @@ const TCA_STATS_QUEUE: u16 = 3;
 const LINK_HEAD_BYTES: usize = 16;
 const QUEUE_HEAD_BYTES: usize = 20;
 const ROUTE_HEAD_BYTES: usize = 12;
-/// Where `struct rtnl_link_stats64` has `tx_bytes`, and `struct gnet_stats_queue` its backlog.
+/// Offset of `tx_bytes` in `struct rtnl_link_stats64`, of the backlog in `struct gnet_stats_queue`.
 const SENT_AT: usize = 24;
 const BACKLOG_AT: usize = 4;
-/// Where `struct tcmsg` has what it hangs from, and what stands for a device's root there.
+/// Offset of the parent in `struct tcmsg`, and the value that stands for a device's root there.
 const PARENT_AT: usize = 12;
 const TC_H_ROOT: u32 = u32::MAX;
 
-/// A line to the kernel about one device. It stays with the namespace in which it was opened,
-/// whichever thread asks.
+/// A netlink socket for one device. It stays with the namespace in which it was opened, whichever
+/// thread uses it.
 pub struct Meter {
     line: Line,
     index: i32,
@@ -44,7 +43,7 @@ impl std::fmt::Debug for Meter {
 }
 
 impl Meter {
-    /// For the device of this name.
+    /// Opens one for the device of this name.
     ///
     /// # Errors
     /// If there is none.
@@ -55,14 +54,14 @@ impl Meter {
         Ok(Self { line, index })
     }
 
-    /// The device's number.
+    /// Returns the device's index.
     #[must_use]
     pub fn index(&self) -> i32 {
         self.index
     }
 
-    /// What it has sent since it is there, in bytes. Trains of segments count as they were handed
-    /// to it, so that a virtual device counts a train's headers once.
+    /// Returns what it has sent since it was created, in bytes. Trains of segments count as they
+    /// were handed to it, so that a virtual device counts a train's headers once.
     ///
     /// # Errors
     /// If it is gone.
@@ -76,10 +75,10 @@ impl Meter {
         sent.ok_or_else(|| failed("the device's counters", io::ErrorKind::InvalidData.into()))
     }
 
-    /// What waits in its queueing discipline, with headers; `None` if it has none (`noqueue`).
+    /// Returns what waits in its queueing discipline, with headers; `None` if it has none (`noqueue`).
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If the kernel does not tell.
     pub fn backlog_bytes(&mut self) -> Result<Option<u64>, Error> {
         let all = self.line.dump(RTM_GETQDISC, &[0; QUEUE_HEAD_BYTES]);
         let all = all.map_err(|error| failed("the queueing disciplines", error))?;
@@ -90,8 +89,8 @@ impl Meter {
         Ok(all.iter().find(at_root).and_then(|answer| backlog(answer)))
     }
 
-    /// The device that leads from an address of this host to another's; `None` if there is no
-    /// route (any more).
+    /// Returns the device that leads from an address of this host to another's; `None` if there is
+    /// no route (any more).
     pub fn towards(&mut self, local: IpAddr, remote: IpAddr) -> Option<i32> {
         let answer = self.line.get(RTM_GETROUTE, &route_question(local, remote)).ok()?;
         let index = attribute(answer.get(ROUTE_HEAD_BYTES..)?, RTA_OIF)?;
@@ -109,7 +108,7 @@ fn backlog(answer: &[u8]) -> Option<u64> {
 }
 
 fn route_question(local: IpAddr, remote: IpAddr) -> Vec<u8> {
-    // Sockets of IPv6 have addresses of IPv4 in a range of theirs.
+    // IPv6 sockets have IPv4 addresses in mapped form.
     let (local, remote) = (local.to_canonical(), remote.to_canonical());
     let octets = |address: IpAddr| match address {
         IpAddr::V4(address) => address.octets().to_vec(),
@@ -141,7 +140,7 @@ mod tests {
         assert_eq!(meter.towards(own, own), Some(meter.index()));
         let mapped: IpAddr = "::ffff:127.0.0.1".parse().unwrap();
         assert_eq!(meter.towards(mapped, mapped), Some(meter.index()));
-        // Nobody has this address, so nothing leaves from it.
+        // No host has this address, so nothing leaves from it.
         assert_eq!(meter.towards("192.0.2.77".parse().unwrap(), own), None);
     }
 }

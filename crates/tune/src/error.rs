@@ -1,4 +1,4 @@
-//! What can go wrong, each as a sentence that says what to do.
+//! Errors, each with a sentence that says what to do.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ pub enum Error {
     Unread {
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
     /// The journal could not be written.
@@ -19,61 +19,61 @@ pub enum Error {
     Journal {
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// An entry of the journal is not what was written.
+    /// An entry of the journal is damaged.
     #[error(
         "{}: this entry is damaged ({why}) and was left as it is: restore the file from a backup, or \
          remove it and set what it changed by hand",
         path.display()
     )]
     Damaged {
-        /// Its file.
+        /// The entry's file.
         path: PathBuf,
         /// What is wrong with it.
         why: String,
     },
-    /// An entry that is not there.
+    /// There is no entry of this number.
     #[error("there is no entry {0}: uncork tune list shows those that there are")]
     NoEntry(u32),
-    /// A network namespace.
+    /// A network namespace could not be read or entered.
     #[error("{}: this network namespace cannot be entered: {error}", path.display())]
     Namespace {
         /// Its file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// A setting under /proc/sys.
+    /// A setting under /proc/sys could not be read or set.
     #[error("{name} cannot be {verb}: {error}")]
     Sysctl {
-        /// As sysctl(8) has it.
+        /// Its name as in sysctl(8).
         name: String,
-        /// read or set
+        /// `read` or `set`.
         verb: &'static str,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// A question to, or an order for, the kernel's routing.
+    /// A netlink request to the kernel's routing failed.
     #[error("{what}: {error}")]
     Netlink {
-        /// What was asked.
+        /// What was requested.
         what: String,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
     /// bpffs could not be found, mounted or written.
     #[error("{}: {what}: {error}", path.display())]
     BpfFs {
-        /// Where.
+        /// Where it was expected.
         path: PathBuf,
-        /// What was tried.
+        /// What failed.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// The eBPF programs.
+    /// The eBPF programs failed.
     #[error(transparent)]
     Programs(#[from] uncork_bpf::tune::Error),
     /// Something that was named is not there.
@@ -85,7 +85,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether something that was named is not there.
+    /// Returns whether something that was named is not there.
     #[must_use]
     pub fn is_absent(&self) -> bool {
         match self {
@@ -99,7 +99,7 @@ impl Error {
         }
     }
 
-    /// Whether somebody with more rights could do it.
+    /// Returns whether a process with more privileges could do it.
     #[must_use]
     pub fn is_permission(&self) -> bool {
         let denied = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;

@@ -1,8 +1,8 @@
 //! What `uncork tune` changes outside of a process, and how each of it is undone.
 //!
-//! A [`Plan`] says what is going to be changed, [`apply`] does it and writes each change into the
-//! [`Journal`] before, [`list`] says what is in force, [`undo`] sets it back. What somebody else has
-//! changed meanwhile is told, and left.
+//! A [`Plan`] says what is going to be changed, [`apply`] writes each change into the [`Journal`]
+//! and then makes it, [`list`] says what is in force, [`undo`] sets it back. What was changed by
+//! others in the meantime is reported, and left alone.
 #![deny(unsafe_code)]
 
 pub mod bpffs;

@@ -1,4 +1,4 @@
-//! What is in force.
+//! The list of what is in force.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,73 +11,73 @@ use crate::bpffs;
 use crate::change::{Change, Sockets, State};
 use crate::journal::{self, Entry, Journal};
 
-/// One entry, as it stands.
+/// An entry and its present state.
 #[derive(Debug, Serialize)]
 pub struct Item {
-    /// By which it is undone.
+    /// Its number, by which it is undone.
     pub id: u32,
     /// What was asked for.
     pub title: String,
     /// Seconds since 1970.
     pub since_unix: u64,
-    /// How it stands.
+    /// Its state.
     pub standing: Standing,
-    /// What it changed.
+    /// Its changes.
     pub changes: Vec<Line>,
-    /// How many connections are now as it has set them, by option; `None` if that may not be seen.
+    /// How many connections are as it has set them, by option; `None` if that cannot be seen.
     pub connections: Option<BTreeMap<&'static str, u64>>,
-    /// How many were changed since by their programs or by somebody else.
+    /// How many connections were changed since, by their programs or by others.
     pub changed_since: BTreeMap<&'static str, u64>,
-    /// What the kernel or other entries kept it from since, in numbers of connections, by option.
+    /// How many connections the kernel or other entries have since kept it from setting, by option.
     pub not_set: BTreeMap<&'static str, u64>,
 }
 
-/// How an entry stands.
+/// The state of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
-    /// In force.
+    /// All of it is in force.
     InForce,
-    /// Some of it is not any more; its lines say what and why.
+    /// Part of it no longer is; its lines say what and why.
     InPart,
-    /// Nothing of it is any more; its lines say why.
+    /// None of it is any longer; its lines say why.
     Lapsed,
-    /// Whoever asks may not see it.
+    /// The calling process may not see it.
     Hidden,
-    /// The run was killed: anything of it may be in force.
+    /// The run was killed: any part of it may be in force.
     Incomplete,
-    /// The machine was booted since: nothing of it is.
+    /// The machine was rebooted since: nothing of it is in force.
     GoneWithReboot,
-    /// This process has a mount namespace of its own without that bpffs: its programs may be in
-    /// force.
+    /// This process has a mount namespace of its own without that bpffs: the entry's programs may
+    /// be in force.
     OutOfSight,
 }
 
-/// One change, as it stands.
+/// A change and its present state.
 #[derive(Debug, Serialize)]
 pub struct Line {
     /// What was changed.
     pub what: String,
-    /// Why that is not in force, if it is not, or not whole.
+    /// Why it is not in force, or not fully, if that is so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub but: Option<String>,
-    /// What somebody has to know of it although it is in force.
+    /// What users should know of it although it is in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
 }
 
-/// Programs of an entry that no journal knows.
+/// Programs of an entry that no journal contains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stray {
     /// The number of the entry.
     pub id: u32,
     /// Where they are pinned.
     pub bpffs: PathBuf,
-    /// The place of the journal that has lost it, if that is not this one.
+    /// The directory of the journal that has lost it, if that is not this one.
     pub state: Option<PathBuf>,
 }
 
-/// All entries, oldest first; one that cannot be read as its error.
+/// Returns all entries, oldest first; one that cannot be read as its error.
 ///
 /// # Errors
 /// If the journal cannot be read.
@@ -87,8 +87,8 @@ pub fn list(journal: &Journal) -> Result<Vec<Result<Item, Error>>, Error> {
     Ok(entries.map(|(_, entry)| entry.map(|entry| look.item(&entry))).collect())
 }
 
-/// Entries that have programs pinned, here or where an entry of the journal has its own, and that
-/// their journals do not know: they were lost. `state` is where the journal is or was.
+/// Returns entries that have programs pinned, here or where an entry of the journal has its own,
+/// and that their journals do not contain: they were lost. `state` is where the journal is or was.
 ///
 /// # Errors
 /// If the journal cannot be read.
@@ -118,12 +118,12 @@ pub fn strays(state: &Path, journal: Option<&Journal>, at: &Path) -> Result<Vec<
     Ok(strays)
 }
 
-/// Whether a journal is to be seen not to have an entry.
+/// Returns whether a journal is known to lack an entry.
 fn has_lost(place: &Path, id: u32) -> bool {
     place.join(format!("{id}.json")).try_exists().is_ok_and(|there| !there)
 }
 
-/// Whether a change is in force.
+/// The state of a change.
 enum Status {
     InForce,
     InPart(String),
@@ -133,7 +133,7 @@ enum Status {
 
 struct Look {
     owner: String,
-    /// What sockets have, by where that is kept; `None` if it may not be seen.
+    /// The counts of sockets, by bpffs; `None` if they cannot be seen.
     counts: BTreeMap<PathBuf, Option<BTreeMap<u32, Counts>>>,
 }
 
@@ -208,7 +208,7 @@ impl Look {
         let left = counts.values().any(|count| count.set > 0);
         match sockets.ended(&pins, id) {
             Ok(None) => Status::InForce,
-            // Those that there are were all that it was for.
+            // Only existing connections were meant, and those that are left are as set.
             Ok(Some(_)) if left && !sockets.meets_new() => Status::InForce,
             Ok(Some(why)) if left => Status::InPart(why),
             Ok(Some(why)) => Status::Not(why),

@@ -1,4 +1,4 @@
-//! From what is asked for to what has to be changed.
+//! From a request to the changes that it needs.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -13,53 +13,53 @@ use crate::change::{Change, Reach, Sockets, route};
 use crate::netns::{Handle, NetNs};
 use crate::scope::Prefix;
 
-/// What is asked for: cures, and for which connections. All that is given of the scope must hold.
+/// A request: the cures, and for which connections. All the given criteria of the scope must hold.
 #[derive(Debug, Default)]
 pub struct Request {
     /// Options to be set on sockets.
     pub cures: Vec<Cure>,
-    /// Have the other ends' data acknowledged at once, by their routes.
+    /// Whether the other ends' data is to be acknowledged at once, by route.
     pub quickack: bool,
-    /// A process, with its descendants.
+    /// A process, including its descendants.
     pub pid: Option<u32>,
     /// A port at either end.
     pub port: Option<u16>,
-    /// Addresses of the other ends.
+    /// Addresses of the peers.
     pub peer: Option<Prefix>,
-    /// A cgroup of the v2 hierarchy: its directory, or its name as /proc/PID/cgroup has it.
+    /// A cgroup of the v2 hierarchy: its directory, or its name as in /proc/PID/cgroup.
     pub cgroup: Option<PathBuf>,
     /// A network namespace.
     pub netns: Option<Handle>,
-    /// Connections that are established from now on.
+    /// Whether connections established from now on are included.
     pub new: bool,
-    /// Connections that there are.
+    /// Whether existing connections are included.
     pub live: bool,
 }
 
-/// What is going to be changed.
+/// The changes to be made.
 #[derive(Debug, Default)]
 pub struct Plan {
     /// What was asked for, in words.
     pub title: String,
-    /// What is changed by ourselves.
+    /// Changes that this process makes itself.
     pub changes: Vec<Change>,
-    /// What is changed by eBPF programs.
+    /// Changes that eBPF programs make.
     pub sockets: Option<SocketPlan>,
-    /// What was asked for and is not going to be done, each with its reason.
+    /// What was requested and will not be done, each with its reason.
     pub left: Vec<String>,
-    /// What else there is to be known of it.
+    /// Remarks on the plan.
     pub notes: Vec<String>,
 }
 
-/// What the programs are to do.
+/// The task of the eBPF programs.
 #[derive(Debug)]
 pub struct SocketPlan {
     pub(crate) cures: Vec<Cure>,
     pub(crate) scope: Scope,
     pub(crate) new: bool,
-    /// The only network namespace that is meant.
+    /// The only network namespace that is meant, if there is one.
     pub(crate) netns: Option<NetNs>,
-    /// The namespaces whose existing connections are meant.
+    /// The namespaces whose existing connections are included.
     pub(crate) live: Vec<Handle>,
     pub(crate) words: String,
 }
@@ -78,7 +78,7 @@ impl SocketPlan {
         Change::Sockets(Sockets { bpffs, cures, scope: words, reach: Some(reach) })
     }
 
-    /// What has to be there for it, and is made.
+    /// Returns what has to be there for it, and is created.
     fn prepared(&self, at: &Path) -> Result<Vec<String>, Error> {
         let mut made = Vec::new();
         bpffs::may_be_mounted(at)?;
@@ -101,10 +101,10 @@ impl SocketPlan {
 }
 
 impl Plan {
-    /// What has to be changed for this.
+    /// Plans the changes for a request.
     ///
     /// # Errors
-    /// If what is named is not there.
+    /// If something that is named is not there.
     pub fn of(request: Request) -> Result<Self, Error> {
         let mut plan = Self { title: request.words(), ..Self::default() };
         if request.quickack {
@@ -126,10 +126,10 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Each change, in the words of the list, and what is made for it.
+    /// Returns each change, in the words of the list, and what is created for it.
     ///
     /// # Errors
-    /// If something is missing that is not to be made.
+    /// If something is missing that is not to be created.
     pub fn prepared(&self, bpffs: &Path) -> Result<Vec<String>, Error> {
         let mut all: Vec<String> = self.changes.iter().map(Change::words).collect();
         if let Some(sockets) = &self.sockets {
@@ -144,7 +144,7 @@ impl Request {
     fn sockets(self) -> Result<SocketPlan, Error> {
         let mut words = self.scope_words();
         let cgroup = self.cgroup.as_deref().map(cgroup).transpose()?;
-        // A port or an address alone means that of a network, and not of each on the machine.
+        // A port or an address alone means that of one network, and not of each on the machine.
         let by_network = self.pid.is_none() && self.cgroup.is_none();
         let only = match self.netns {
             Some(handle) => Some(handle),
@@ -175,7 +175,7 @@ impl Request {
 
     fn words(&self) -> String {
         let mut cures: Vec<String> = self.cures.iter().map(Cure::to_string).collect();
-        // Of all connections' routes only those of one network namespace are meant.
+        // Without a peer, only the routes of one network namespace are meant.
         let all_routes = self.quickack && self.netns.is_none() && self.peer.is_none();
         if self.quickack && !all_routes {
             cures.push("quick ACKs".to_owned());
@@ -227,7 +227,7 @@ impl Request {
     }
 }
 
-/// The directory of a cgroup and its number, which is that of the directory.
+/// Returns the directory of a cgroup and its number, which is the directory's inode number.
 fn cgroup(named: &Path) -> Result<(PathBuf, u64), Error> {
     let is_one = |path: &Path| {
         path.is_dir() && statfs(path).is_ok_and(|fs| fs.filesystem_type() == CGROUP2_SUPER_MAGIC)

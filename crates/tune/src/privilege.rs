@@ -1,4 +1,4 @@
-//! Which capabilities (capabilities(7)) something needs, and this process lacks.
+//! Capabilities (capabilities(7)) that an operation needs, and this process lacks.
 
 use std::path::Path;
 
@@ -20,12 +20,12 @@ const SYS_ADMIN: Capability = (21, "CAP_SYS_ADMIN");
 const PERFMON: Capability = (38, "CAP_PERFMON");
 const BPF: Capability = (39, "CAP_BPF");
 
-/// What programs on sockets take.
+/// The capabilities that programs on sockets need.
 const PROGRAMS: [Capability; 3] = [NET_ADMIN, BPF, PERFMON];
-/// What it takes to enter any network namespace, and to find those without a name.
+/// The capabilities to enter any network namespace, and to find those without a name.
 const ALL_NAMESPACES: [Capability; 2] = [SYS_ADMIN, SYS_PTRACE];
 
-/// The names of those that are missing for this.
+/// Returns the names of the missing capabilities that a plan needs.
 #[must_use]
 pub fn missing_capabilities(plan: &Plan, at: &Path) -> Vec<&'static str> {
     let mut needed = vec![NET_ADMIN];
@@ -44,7 +44,7 @@ pub fn missing_capabilities(plan: &Plan, at: &Path) -> Vec<&'static str> {
     lacking(needed)
 }
 
-/// The names of those that are missing for undoing an entry, or all that there is.
+/// Returns the names of the missing capabilities for undoing an entry, or all entries.
 ///
 /// # Errors
 /// If the journal cannot be read.
@@ -61,7 +61,7 @@ pub fn missing_for_undoing(
     for entry in standing.filter(|entry| id.is_none_or(|id| id == entry.id)) {
         needed.extend(for_undoing(entry));
     }
-    // Whose entries are not to be read may have meant any connection.
+    // Entries that cannot be read may have meant any connection.
     let lost = strays.iter().any(|stray| stray.state.is_none());
     if id.is_none() && (lost || damaged) {
         needed.extend(PROGRAMS.into_iter().chain(ALL_NAMESPACES));
@@ -72,12 +72,12 @@ pub fn missing_for_undoing(
     Ok(lacking(needed))
 }
 
-/// The names of those that are missing, and the lack of which this may be.
+/// Returns the names of the missing capabilities that may be the cause of this error.
 #[must_use]
 pub fn missing_after(error: &Error) -> Vec<&'static str> {
     lacking(match error {
         Error::Journal { .. } | Error::Unread { .. } => vec![DAC_OVERRIDE],
-        // A process's own are behind what a tracer may see.
+        // A process's namespaces are visible only with the rights of a tracer.
         Error::Namespace { path, .. } if path.starts_with("/proc") => ALL_NAMESPACES.to_vec(),
         Error::Namespace { .. } | Error::BpfFs { .. } => vec![SYS_ADMIN],
         Error::Sysctl { .. } | Error::Netlink { .. } => vec![NET_ADMIN],
@@ -87,7 +87,7 @@ pub fn missing_after(error: &Error) -> Vec<&'static str> {
     })
 }
 
-/// The name of what is missing for a ping, if it is.
+/// Returns the name of the missing capability for a ping, if it is missing.
 #[must_use]
 pub fn missing_for_ping() -> Vec<&'static str> {
     lacking(vec![NET_RAW])
@@ -115,7 +115,7 @@ fn for_sockets(sockets: &Sockets) -> Vec<Capability> {
     }
 }
 
-/// Nothing, for the one in which this process is.
+/// Returns the capabilities to enter a namespace: none for the one in which this process is.
 fn for_entering(netns: Option<&NetNs>) -> Vec<Capability> {
     let is_own = |netns: &NetNs| Handle::own().is_ok_and(|own| own.id == *netns);
     match netns {

@@ -1,10 +1,10 @@
-//! Which connections are meant.
+//! The scope of a change: which connections are meant.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// What all IPv4 addresses have in common as addresses of IPv6.
+/// The bits that IPv4 addresses have in common when mapped into IPv6.
 const MAPPED_BITS: u8 = 96;
 
 /// A range of addresses: `10.0.0.0/8`, `2001:db8::1`.
@@ -12,12 +12,12 @@ const MAPPED_BITS: u8 = 96;
 pub struct Prefix {
     /// Its first address.
     pub address: IpAddr,
-    /// How many bits of it count.
+    /// The length of the prefix in bits.
     pub bits: u8,
 }
 
 impl Prefix {
-    /// Whether all of `other` are in this one.
+    /// Returns whether all addresses of `other` are in this one.
     #[must_use]
     pub fn holds(&self, other: Self) -> bool {
         self.address.is_ipv4() == other.address.is_ipv4()
@@ -25,13 +25,13 @@ impl Prefix {
             && masked(other.address, self.bits) == masked(self.address, self.bits)
     }
 
-    /// Whether any address is in both.
+    /// Returns whether any address is in both.
     #[must_use]
     pub fn meets(&self, other: Self) -> bool {
         self.holds(other) || other.holds(*self)
     }
 
-    /// IPv4 addresses as IPv6 sockets have them (`::ffff:10.0.0.1`, RFC 4291 §2.5.5.2) are those of
+    /// Returns IPv4 addresses as mapped in IPv6 sockets (`::ffff:10.0.0.1`, RFC 4291 §2.5.5.2) as
     /// IPv4: packets to them are, and so are the routes.
     fn canonical(self) -> Self {
         match self.address.to_canonical() {
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(shown("::ffff:10.0.0.1"), "10.0.0.1/32");
         assert_eq!(shown("::ffff:a00:0/104"), "10.0.0.0/8");
         assert_eq!(shown("::ffff:0:0/96"), "0.0.0.0/0");
-        // Some of them are no IPv4.
+        // Some of these addresses are not IPv4.
         assert_eq!(shown("::/0"), "::/0");
         assert_eq!(shown("::/80"), "::/80");
     }

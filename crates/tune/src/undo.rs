@@ -1,4 +1,4 @@
-//! Setting back what was changed, and nothing else.
+//! Undoing: setting back what was changed, and nothing else.
 
 use std::path::Path;
 use std::thread;
@@ -13,14 +13,14 @@ use crate::journal::{Entry, Journal};
 use crate::list::{Stray, strays};
 use crate::netns::Handle;
 
-/// How long it is tried to set sockets back that cannot be found, and after which time again.
+/// How long setting back sockets that cannot be found is retried, and the interval.
 const PATIENCE: Duration = Duration::from_secs(1);
 const BETWEEN: Duration = Duration::from_millis(20);
 
-/// What came of it.
+/// The result of undoing an entry.
 #[derive(Debug, Default)]
 pub struct Undone {
-    /// What is as it was again, or was so already.
+    /// What is as it was before, now or already.
     pub restored: Vec<String>,
     /// What was left as it is, each with its reason.
     pub left: Vec<String>,
@@ -28,7 +28,7 @@ pub struct Undone {
     pub failed: Vec<Error>,
 }
 
-/// An entry's number, and what came of undoing it.
+/// An entry's number, and the result of undoing it.
 pub type One = (u32, Result<Undone, Error>);
 
 impl Undone {
@@ -74,8 +74,8 @@ pub fn undo(journal: &Journal, id: u32) -> Result<Undone, Error> {
     Ok(undone)
 }
 
-/// Undoes all entries, the youngest first, and the sockets of entries that the journal has lost, by
-/// what is pinned in this bpffs or where other entries have theirs.
+/// Undoes all entries, the youngest first, and sets back the sockets of entries that the journal
+/// has lost, by what is pinned in this bpffs or where other entries have theirs.
 ///
 /// # Errors
 /// If the journal cannot be read.
@@ -113,7 +113,7 @@ fn set_back(journal: &Journal, entry: &Entry, change: &Change) -> Result<Undone,
         }
         let pins = Pins::below(bpffs, &journal.mark());
         let mut undone = sockets_back(&pins, id, reach.as_ref())?;
-        // A run that was killed before it mounted it has touched no socket.
+        // A run that was killed before it mounted bpffs has changed no socket.
         if entry.complete && !bpffs::is_mounted(bpffs) {
             undone.left.push(format!(
                 "bpffs is not mounted at {} any more: the programs that were pinned there are gone, \
@@ -152,14 +152,14 @@ fn set_back(journal: &Journal, entry: &Entry, change: &Change) -> Result<Undone,
     Ok(undone)
 }
 
-/// The next entry that has changed the same thing after this one.
+/// Returns the next entry after this one that has changed the same thing.
 fn younger(journal: &Journal, id: u32, change: &Change) -> Result<Option<Entry>, Error> {
     let same = |entry: &Entry| entry.changes.iter().any(|other| other.same_thing(change));
     Ok(journal.standing_after(id)?.into_iter().find(same))
 }
 
-/// Whose undoing sets it back now; as an error, who does not, because somebody has changed it in
-/// between.
+/// Hands the earlier value to a younger entry and returns that entry's number; as an error, if it
+/// does not take the value because the setting was changed in between.
 fn hand_over(
     journal: &Journal,
     mut younger: Entry,
@@ -177,14 +177,14 @@ fn hand_over(
     Ok(Ok(id))
 }
 
-/// Detaches an entry's programs and sets the sockets back that they have touched.
+/// Detaches an entry's programs and sets back the sockets that they have changed.
 fn sockets_back(pins: &Pins, id: u32, reach: Option<&Reach>) -> Result<Undone, Error> {
     let mut undone = Undone::default();
     if pins.is_hidden() {
         return Err(pins.hidden().into());
     }
     if !pins.of(id).exists() || pins.other_owner(id).is_some() {
-        // Killed before anything was touched.
+        // The run was killed before it changed anything.
         return Ok(undone);
     }
     let _alone = bpffs::lock(pins.bpffs())?;
@@ -193,8 +193,8 @@ fn sockets_back(pins: &Pins, id: u32, reach: Option<&Reach>) -> Result<Undone, E
         let only = reach.and_then(|reach| reach.netns.as_ref());
         let begin = Instant::now();
         let mut round = 0;
-        // Twice: a program that ran while it was detached may have touched one more. And again: a
-        // connection that is just about to end is in no table that is gone through.
+        // Twice: a program that was running while it was detached may have changed one more. And
+        // again: a connection that is about to end is in no table that is iterated.
         while round < 2 || remaining(pins, id)? > 0 && begin.elapsed() < PATIENCE {
             thread::sleep(if round < 2 { Duration::ZERO } else { BETWEEN });
             let all = match only {
@@ -230,7 +230,7 @@ fn sockets_back(pins: &Pins, id: u32, reach: Option<&Reach>) -> Result<Undone, E
     Ok(undone)
 }
 
-/// How many options of connections an entry has still.
+/// Returns how many options of connections an entry still holds.
 fn remaining(pins: &Pins, id: u32) -> Result<u64, Error> {
     let counts = in_force(pins)?.remove(&id).unwrap_or_default().into_values();
     Ok(counts.map(|count| count.set + count.changed).sum())

@@ -1,10 +1,9 @@
-//! What a change to a device's queue does to the connections that run over it, measured before and
-//! after.
+//! What a change to a device's queue does to the connections that use it, measured before and after.
 //!
-//! [`Watch`] looks at the traffic that there is, without touching it: the kernel's own figures of
-//! each connection over the device, its queue and its counters. [`rounds`] looks in turns with and
-//! without the change, and [`judge`], a pure function, says whether it helped. docs/TUNE.md has what
-//! can be known so, and what not.
+//! [`Watch`] observes the existing traffic without touching it: the kernel's own figures of each
+//! connection over the device, its queue and its counters. [`rounds`] measures alternately with and
+//! without the change, and [`judge`], a pure function, says whether it helped. docs/TUNE.md says
+//! what can be found out this way, and what cannot.
 #![forbid(unsafe_code)]
 
 mod load;

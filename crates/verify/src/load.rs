@@ -1,4 +1,4 @@
-//! A load of our own, for a host that has none at the moment: to another host that takes it.
+//! A load of our own, for a host that has none at the moment: sent to another host that receives it.
 
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::num::NonZeroU32;
@@ -10,10 +10,10 @@ use socket2::SockRef;
 use uncork_lab::load::flood;
 use uncork_tune::netns::Handle;
 
-/// How long a host may take to accept it.
+/// How long the receiver may take to accept it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Connections that send as fast as they may, until dropped.
+/// Connections that send as fast as they can, until dropped.
 #[derive(Debug)]
 pub struct Load {
     streams: Vec<TcpStream>,
@@ -21,10 +21,10 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts them, from this network namespace, to somebody who throws away what he gets (RFC 863).
+    /// Starts them, from this network namespace, to a host that discards what it receives (RFC 863).
     ///
     /// # Errors
-    /// If nobody listens there.
+    /// If there is no listener.
     pub fn start(handle: &Handle, to: SocketAddr, senders: NonZeroU32) -> Result<Self> {
         let mut load = Self { streams: Vec::new(), threads: Vec::new() };
         for _ in 0..senders.get() {
@@ -47,7 +47,7 @@ impl Drop for Load {
             let _ = thread.join();
         }
         for stream in &self.streams {
-            // What is still buffered would be sent for seconds on a slow link: reset instead.
+            // What is still buffered would take seconds to send on a slow link: reset instead.
             let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
         }
     }

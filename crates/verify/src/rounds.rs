@@ -1,4 +1,4 @@
-//! Looking in turns with and without a change.
+//! Alternating measurements with and without a change.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -10,30 +10,30 @@ use uncork_lab::rest::rest;
 use crate::seen::Seen;
 use crate::watch::Watch;
 
-/// One look without the change, and one with it.
+/// One measurement without the change, and one with it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Round {
-    /// Without.
+    /// Measured without the change.
     pub before: Seen,
-    /// With.
+    /// Measured with the change.
     pub after: Seen,
 }
 
-/// How long what takes.
+/// Durations of the steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// From a change until it is looked: queues empty or fill, and the smoothed round trips follow.
+    /// From a change to the measurement: queues empty or fill, and the smoothed round-trip times follow.
     pub settle: Duration,
-    /// A look.
+    /// Of a measurement.
     pub look: Duration,
 }
 
-/// Looks so many times without and with the change, in turns: what else happens to the load in the
-/// meantime hits both. `set` makes the change or takes it back. It stays made at the end, also when
-/// this fails: whoever called takes it back.
+/// Measures alternately without and with the change: whatever else happens to the load in the
+/// meantime affects both. `set` makes the change or takes it back. It is in force at the end, even
+/// if this fails: the caller takes it back.
 ///
 /// # Errors
-/// What `set` says; what went wrong with a look; soon after `stop` was set.
+/// What `set` returns; what went wrong with a measurement; soon after `stop` was set.
 pub fn rounds(
     watch: &mut Watch,
     (times, count): (Times, usize),

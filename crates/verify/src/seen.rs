@@ -1,4 +1,4 @@
-//! What was seen of a device in a span of time.
+//! The figures of a device over a period of time.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -6,18 +6,18 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// Of a full frame of Ethernet with time stamps, what is TCP's payload.
+/// Size of a full Ethernet frame with timestamps, and of its TCP payload.
 const FRAME_BYTES: u64 = 1514;
 const PAYLOAD_BYTES: u64 = 1448;
 
 /// A distribution.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Spread {
-    /// How many figures there were.
+    /// Number of figures.
     pub count: u64,
-    /// The one in the middle.
+    /// Median.
     pub p50: u64,
-    /// 99 of 100 are smaller.
+    /// 99th percentile.
     pub p99: u64,
 }
 
@@ -31,34 +31,34 @@ impl Spread {
     }
 }
 
-/// What was seen.
+/// The figures of one measurement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Seen {
-    /// For how long it was looked.
+    /// Its duration.
     pub seconds: f64,
-    /// Connections over the device that had more to send than they had sent, on average.
+    /// Connections over the device with more to send than they had sent, on average.
     pub senders: f64,
-    /// The part of the time in which there was any.
+    /// Share of the time in which there was at least one.
     pub busy_share: f64,
-    /// Payload that the other ends have acknowledged, of all connections over the device.
+    /// Payload that the peers have acknowledged, of all connections over the device.
     pub payload_bits_per_second: f64,
-    /// What the device has counted.
+    /// Rate by the device's counter.
     pub device_bits_per_second: f64,
-    /// What waited in its queueing discipline; `None` if it has none.
+    /// Backlog of its queueing discipline; `None` if it has none.
     pub backlog_bytes: Option<Spread>,
-    /// Round trips of those that send in bulk, in microseconds, as TCP has them (smoothed, RFC 6298):
-    /// each of their segments waits in the queue.
+    /// Round trips of bulk senders, in microseconds, as TCP has them (smoothed, RFC 6298): each of
+    /// their segments waits in the queue.
     pub bulk_us: Spread,
     /// Round trips of other connections over the device.
     pub others_us: Spread,
-    /// Pings beside it, in microseconds, if any were sent.
+    /// Pings sent meanwhile, in microseconds, if any.
     pub ping_us: Option<Spread>,
-    /// Connections that send in bulk, and not over this device: for who has named the wrong one.
+    /// Bulk senders that do not use this device: for a user who has named the wrong one.
     pub elsewhere: u32,
 }
 
 impl Seen {
-    /// How many send in bulk, as far as that can be told.
+    /// Returns how many connections send in bulk, as far as can be determined.
     #[must_use]
     pub fn bulk_senders(&self) -> Option<NonZeroU32> {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // few, and not negative
@@ -67,8 +67,8 @@ impl Seen {
         some.and_then(NonZeroU32::new)
     }
 
-    /// What goes over the link, in octets of frames a second. A virtual device counts the headers of
-    /// a train once, so the payload tells more there; other traffic is in the device's count alone.
+    /// Returns what is sent over the link, in octets of frames a second. A virtual device counts the headers
+    /// of a train once, so the payload is more accurate there; other traffic is only in the device's counter.
     #[must_use]
     pub fn link_bytes_per_second(&self) -> u64 {
         #[allow(clippy::cast_precision_loss)] // small numbers
@@ -78,7 +78,7 @@ impl Seen {
         octets
     }
 
-    /// The round trip under load: what was pinged, or else what the bulk itself has.
+    /// Returns the round trip under load: that of the pings, or else the bulk senders' own.
     #[must_use]
     pub fn round_trip(&self) -> Option<Duration> {
         let spread = self.ping_us.unwrap_or(self.bulk_us);

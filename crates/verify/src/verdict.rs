@@ -7,38 +7,38 @@ use serde::Serialize;
 use crate::rounds::Round;
 use crate::watch::BUSY_SHARE;
 
-/// The round trip has to become shorter by this part at least, or by half of the target; and by this
-/// part of the target: less is not worth five settings.
+/// The share by which the round trip must become shorter, or else by half of the target; and at
+/// least by this share of the target: less is not worth five settings.
 const SHORTER_BY: f64 = 0.1;
-/// As much of the throughput has to be kept.
+/// The share of the throughput that must be kept.
 const KEPT: f64 = 0.97;
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 pub enum Verdict {
     /// Round trips became shorter in each round, and the throughput was kept.
     Helped {
-        /// What the round trip became, as a part of what it was.
+        /// The new round trip, as a fraction of the old.
         round_trip: f64,
-        /// The same of the throughput.
+        /// The new throughput, as a fraction of the old.
         throughput: f64,
     },
-    /// In a look there was too little to send.
+    /// In one measurement there was too little to send.
     NoLoad {
-        /// The smallest part of the time in which there was more to send.
+        /// The smallest share of the time in which there was more to send.
         busy_share: f64,
     },
-    /// Nothing of the load was acknowledged in a look, so that there is no round trip.
+    /// None of the load was acknowledged in one measurement, so that there is no round trip.
     NoRoundTrip,
     /// The throughput has suffered.
     Slower {
-        /// What it became, as a part of what it was.
+        /// The new throughput, as a fraction of the old.
         throughput: f64,
     },
     /// Round trips are not shorter, or hardly.
     NoShorter {
-        /// What they became, as a part of what they were.
+        /// The new round trip, as a fraction of the old.
         round_trip: f64,
     },
     /// They were shorter in some rounds and longer in others.
@@ -51,16 +51,16 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Whether the change is worth being kept.
+    /// Returns whether the change is worth keeping.
     #[must_use]
     pub fn is_kept(&self) -> bool {
         matches!(self, Self::Helped { .. })
     }
 }
 
-/// Judges all rounds together. Each is compared with itself, as loads come and go; the throughput
-/// comes first. `target` is how long others may wait: on a long way the queue is a small part of a
-/// round trip, and gaining half of that is much all the same.
+/// Judges all rounds together. Each is compared with itself, as loads come and go; the throughput is
+/// judged first. `target` is how long others may wait: on a long path the queue is a small part of a
+/// round trip, and gaining half of the target is much all the same.
 #[must_use]
 pub fn judge(rounds: &[Round], target: Duration) -> Verdict {
     let looks = rounds.iter().flat_map(|round| [&round.before, &round.after]);
@@ -88,7 +88,7 @@ fn round_trip(round: &Round) -> Option<f64> {
     Some(after.as_secs_f64() / before.as_secs_f64().max(1e-6))
 }
 
-/// By how many seconds a round's gain is more than what it has to be.
+/// Returns by how many seconds a round's gain exceeds what is required.
 fn worth(round: &Round, target: Duration) -> Option<f64> {
     let before = round.before.round_trip()?.as_secs_f64();
     let gain = before - round.after.round_trip()?.as_secs_f64();
@@ -101,7 +101,7 @@ fn throughput(round: &Round) -> f64 {
     round.after.payload_bits_per_second / round.before.payload_bits_per_second.max(1.0)
 }
 
-/// Sorts, and gives the one in the middle; of an even number the mean of both.
+/// Sorts, and returns the median; of an even number the mean of the two in the middle.
 fn middle(figures: &mut [f64]) -> f64 {
     figures.sort_by(f64::total_cmp);
     match figures.len() {
@@ -154,10 +154,10 @@ mod tests {
         let much = ((1000, 95.0), (100, 95.0));
         let worse = ((1000, 95.0), (1100, 95.0));
         assert!(matches!(of([much, worse, much]), Verdict::Unclear { .. }));
-        // On a long way a gain of more than half the target counts.
+        // On a long path a gain of more than half the target counts.
         assert!(of([((53_000, 95.0), (50_500, 95.0)); 3]).is_kept());
         assert!(!of([((53_000, 95.0), (52_800, 95.0)); 3]).is_kept());
-        // A queue that is short already is not worth it, however large a part of it goes.
+        // A queue that is already short is not worth it, however large a part of it goes.
         assert!(matches!(of([((300, 94.5), (240, 95.4)); 3]), Verdict::NoShorter { .. }));
         // Where nothing queues, trains only get shorter: 0.04 ms against 0.17.
         let idle = ((40, 843.0), (170, 952.0));

@@ -1,4 +1,4 @@
-//! Looking at a device and at the connections that go over it.
+//! Observation of a device and of the connections that use it.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -17,22 +17,22 @@ use uncork_tune::netns::Handle;
 
 use crate::seen::{Seen, Spread};
 
-/// Below this part of the time with something to send there is no load to judge by.
+/// With data to send in less than this share of the time there is no load to judge by.
 pub const BUSY_SHARE: f64 = 0.9;
-/// Between two looks at the connections that are followed.
+/// Sampling interval for the connections that are followed.
 const EVERY: Duration = Duration::from_millis(4);
-/// Between two looks at all connections, which on a large host cost milliseconds: at most a
-/// twentieth of the time goes into that.
+/// Interval between two queries for all connections, which take milliseconds on a large host: at
+/// most a twentieth of the time is spent on that.
 const ALL_EVERY: Duration = Duration::from_millis(200);
 const ALL_SHARE: u32 = 20;
-/// A bulk sender may just be about to write the next piece.
+/// How often a load is looked for: a bulk sender may just be about to write the next piece.
 const GLANCES: u32 = 5;
-/// One may be lost, and so may the next.
+/// How many pings are tried: one may be lost, and so may the next.
 const PINGS: u16 = 3;
-/// So many connections are followed one by one, those that send in bulk first.
+/// How many connections are followed one by one, bulk senders first.
 const FOLLOWED: usize = 64;
 
-/// What looks.
+/// The observer of a device.
 #[derive(Debug)]
 pub struct Watch {
     meter: Meter,
@@ -52,7 +52,7 @@ struct Connection {
 }
 
 impl Watch {
-    /// For a device of a network namespace. With an address, that is pinged meanwhile.
+    /// Opens the observer of a device in a network namespace. An address, if given, is pinged meanwhile.
     ///
     /// # Errors
     /// If the device is not there, or no ping may be sent.
@@ -66,10 +66,10 @@ impl Watch {
         Ok(Self { meter, kernel, ping, leads: HashMap::new() })
     }
 
-    /// Whether any connection over the device has more to send than it has sent, now.
+    /// Returns whether any connection over the device has more to send than it has sent, at the moment.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If the kernel does not tell.
     pub fn is_busy(&mut self) -> Result<bool> {
         self.leads.clear();
         for _ in 0..GLANCES {
@@ -82,13 +82,13 @@ impl Watch {
         Ok(false)
     }
 
-    /// Whether the host that is pinged answers: one of a few pings; also if none is pinged.
+    /// Returns whether the pinged host answers one of a few pings; true if none is pinged.
     ///
     /// # Errors
     /// If no ping can be sent; soon after `stop` was set.
     pub fn is_answered(&self, stop: &AtomicBool) -> Result<bool> {
         let Some(socket) = &self.ping else { return Ok(true) };
-        // Numbers that the pings of a look are far from.
+        // Numbers far from those of the pings in a measurement.
         for sequence in (0..PINGS).map(|number| u16::MAX - number) {
             if stop.load(Relaxed) {
                 bail!("interrupted");
@@ -100,10 +100,10 @@ impl Watch {
         Ok(false)
     }
 
-    /// Looks for so long.
+    /// Measures for that long.
     ///
     /// # Errors
-    /// What the kernel says; soon after `stop` was set.
+    /// If the kernel does not tell; soon after `stop` was set.
     pub fn look(&mut self, length: Duration, stop: &AtomicBool) -> Result<Seen> {
         self.leads.clear();
         let ping = self.ping.as_ref().map(Socket::try_clone).transpose()?.map(ping_from);
@@ -131,7 +131,7 @@ impl Watch {
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // some seconds
             let us = |ms: f64| (ms * 1e3) as u64;
             let (p50, p99) = (us(times.p50_ms), us(times.p99_ms));
-            // If most of them were not answered, there is no time of theirs.
+            // If most of them were not answered, they have no round trip.
             let answered = times.p50_ms < PING_GIVEN_UP.as_secs_f64() * 1e3;
             let spread = Spread { count: times.count, p50, p99 };
             seen.ping_us = Some(if answered { spread } else { Spread::default() });
@@ -139,7 +139,7 @@ impl Watch {
         Ok(seen)
     }
 
-    /// Takes in all connections.
+    /// Reads all connections.
     fn all(&mut self, look: &mut Look) -> Result<()> {
         let mut elsewhere = 0;
         for answer in self.kernel.connections()? {
@@ -162,7 +162,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Asks for the queue, and for those that are followed.
+    /// Reads the queue, and the connections that are followed.
     fn sample(&mut self, look: &mut Look) -> Result<()> {
         if let Some(bytes) = self.meter.backlog_bytes()? {
             look.backlog.saturating_record(bytes);
@@ -178,7 +178,7 @@ impl Watch {
             };
             let busy = answer.info.notsent_bytes > 0;
             senders += u64::from(busy);
-            // Of a connection that nothing was acknowledged of the figure is an old one.
+            // If nothing was acknowledged on a connection its figure is an old one.
             if answer.info.bytes_acked > one.acked {
                 let times = if busy { &mut look.bulk } else { &mut look.others };
                 times.saturating_record(answer.info.rtt.into());
@@ -201,7 +201,7 @@ impl Watch {
     }
 }
 
-/// One look.
+/// One measurement.
 struct Look {
     connections: HashMap<u64, Connection>,
     followed: Vec<u64>,

@@ -1,7 +1,7 @@
 //! The processes of the connections.
 //!
-//! Each is this program again, with the same command line, the connection as its standard input
-//! and a variable that says so: forking without exec is not for a safe program.
+//! Each is this program again, with the same command line, the connection as its standard input and
+//! a variable that says so: forking without exec is not possible in a safe program.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -15,13 +15,13 @@ use crate::FAILED;
 use crate::error::Error;
 use crate::output::complain;
 
-/// Tells a process that it serves a connection, and its number.
+/// The variable that tells a process that it serves a connection, and the connection's number.
 pub(super) const CONNECTION: &str = "UNCORK_ACK_CONNECTION";
 
 /// How long a child may take to print its verdict when the server ends.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
-/// Those that run, and what became of the others.
+/// The running children, and the results of the others.
 #[derive(Default)]
 pub(super) struct Children {
     running: Vec<(u32, Child)>,
@@ -35,7 +35,7 @@ impl Children {
         self.started += 1;
         let mut arguments = std::env::args_os();
         let name = arguments.next().unwrap_or_else(|| "uncork".into());
-        // By this name it is found even when the file has been replaced or removed.
+        // Under this name it is found even if the file has been replaced or removed.
         let child = Command::new("/proc/self/exe")
             .arg0(name)
             .args(arguments)
@@ -47,22 +47,22 @@ impl Children {
         Ok(())
     }
 
-    /// How many there have been.
+    /// Returns how many have been started.
     pub(super) fn started(&self) -> u32 {
         self.started
     }
 
-    /// Whether none runs.
+    /// Returns whether none is running.
     pub(super) fn all_ended(&self) -> bool {
         self.running.is_empty()
     }
 
-    /// The exit status that they add up to.
+    /// Returns the exit status that results from all of them.
     pub(super) fn status(&self) -> i32 {
         if self.failed { FAILED } else { 0 }
     }
 
-    /// Takes notice of those that have ended.
+    /// Collects those that have ended.
     pub(super) fn reap(&mut self) {
         let mut failed = self.failed;
         self.running.retain_mut(|(number, child)| match child.try_wait() {
@@ -77,12 +77,12 @@ impl Children {
         self.failed = failed;
     }
 
-    /// Lets all of them pause.
+    /// Asks all of them to pause.
     pub(super) fn pause(&self) {
         self.signal(Signal::SIGUSR1);
     }
 
-    /// Ends all of them: politely, so that each prints its verdict, and after a while by force.
+    /// Ends all of them: first by a signal that lets each print its verdict, and after a while by force.
     pub(super) fn end(&mut self) {
         self.signal(Signal::SIGTERM);
         let begun = Instant::now();
@@ -98,7 +98,7 @@ impl Children {
 
     fn signal(&self, signal: Signal) {
         for (_, child) in &self.running {
-            // Not waited for yet, so the number is still its own.
+            // It has not been waited for, so the number is still its own.
             if let Ok(pid) = i32::try_from(child.id()) {
                 let _ = kill(Pid::from_raw(pid), signal);
             }
@@ -107,13 +107,13 @@ impl Children {
 }
 
 impl Drop for Children {
-    /// However the server ends, it leaves no process behind.
+    /// Ends all children: however the server ends, it leaves no process behind.
     fn drop(&mut self) {
         self.end();
     }
 }
 
-/// A process that failed has said why; one that was killed could not.
+/// Reports how a process ended: one that failed has said why; one that was killed could not.
 fn tell(number: u32, status: ExitStatus) {
     if let Some(signal) = status.signal() {
         complain(&format_args!("the process of connection {number} was ended by signal {signal}"));

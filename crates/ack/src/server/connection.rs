@@ -1,4 +1,4 @@
-//! The process of one connection: writes, sleeps, and listens to what its kernel says of the ACKs.
+//! The process of one connection: writes, sleeps, and reads what its kernel reports of the ACKs.
 
 use std::io;
 use std::net::TcpStream;
@@ -22,7 +22,7 @@ use crate::stamps;
 
 /// Serves the connection on standard input until one side ends it.
 pub(super) fn run(options: &Server, number: &str) -> Result<i32, Error> {
-    // First of all, so that the server cannot be gone before this is in force and unnoticed.
+    // First of all, so that the server cannot end unnoticed before this is in force.
     let parent = unistd::getppid();
     prctl::set_pdeathsig(Signal::SIGTERM).map_err(Error::call("follow the server"))?;
     let signals = Signals::take().map_err(Error::call("block signals"))?;
@@ -30,7 +30,7 @@ pub(super) fn run(options: &Server, number: &str) -> Result<i32, Error> {
     let socket = TcpStream::from(socket.map_err(Error::call("take the connection"))?);
     let peer = match socket.peer_addr() {
         Ok(peer) => peer,
-        // The client was gone before it was served: a port scan, or a change of mind.
+        // The client disconnected before it was served: a port scan, or a change of mind.
         Err(error) if error.kind() == io::ErrorKind::NotConnected => return Ok(0),
         Err(_) => return Err(Error::NotAConnection),
     };
@@ -94,9 +94,9 @@ struct Connection<'a> {
     signals: Signals,
     report: Report<'a>,
     ledger: Ledger,
-    /// Segments with data that have come from the client.
+    /// Segments with data received from the client.
     came_in: u32,
-    /// Requests that are not answered yet: bytes that came.
+    /// Unanswered requests, as bytes received.
     asked: usize,
     pause_until: Option<Instant>,
 }
@@ -120,7 +120,7 @@ impl Connection<'_> {
         }
     }
 
-    /// So many buffers for each byte that comes.
+    /// Answers each received byte with `buffers` buffers.
     fn answer_on(&mut self, buffers: u32) -> Result<Ending, Error> {
         let buffer = vec![b'u'; self.options.buffer];
         loop {
@@ -129,7 +129,7 @@ impl Connection<'_> {
                     return Ok(ending);
                 }
             }
-            // A pause, if there is one.
+            // A pause, if one was requested.
             if let Some(ending) = self.listen_until(Instant::now())? {
                 return Ok(ending);
             }
@@ -142,7 +142,7 @@ impl Connection<'_> {
         }
     }
 
-    /// One buffer. A full send buffer takes several writes for it, as it takes one that blocks.
+    /// Writes one buffer. If the send buffer is full it takes several calls, as in a blocking write.
     fn write(&mut self, mut buffer: &[u8]) -> Result<Option<Ending>, Error> {
         if self.options.quickack {
             SockRef::from(&self.socket)
@@ -155,7 +155,7 @@ impl Connection<'_> {
                 Ok(written) => {
                     self.ledger.wrote(written, at);
                     buffer = &buffer[written..];
-                    // The error queue is small: with no sleep between writes it would overflow.
+                    // The error queue is small: without a sleep between writes it would overflow.
                     self.take_stamps()?;
                 }
                 Err(Errno::EAGAIN) => {
@@ -170,12 +170,12 @@ impl Connection<'_> {
         Ok(None)
     }
 
-    /// Takes notice of what happens until the time has come, and the pause is over.
+    /// Handles events until the time has come, and the pause is over.
     fn listen_until(&mut self, next: Instant) -> Result<Option<Ending>, Error> {
         loop {
             let until = self.pause_until.map_or(next, |pause| pause.max(next));
             let over = Instant::now() >= until;
-            // Also when there is no time to wait: signals and stamps must not pile up.
+            // Even if there is no time to wait: signals and stamps must not pile up.
             if let Some(ending) = self.listen(Some(until), PollFlags::empty())? {
                 return Ok(Some(ending));
             }
@@ -205,7 +205,7 @@ impl Connection<'_> {
                 }
             }
         }
-        // Stamps are announced as an error, and so are errors: which it was, only the queue tells.
+        // Stamps are announced as an error, as errors are: only the queue tells which it was.
         if happened.contains(PollFlags::POLLERR) && self.take_stamps()? == 0 {
             let error = SockRef::from(&self.socket).take_error();
             if let Some(cause) = error.map_err(Error::call("ask for the error"))? {
@@ -218,7 +218,7 @@ impl Connection<'_> {
         Ok(None)
     }
 
-    /// Takes the stamps that have come and returns their number.
+    /// Reads the stamps that have come and returns their number.
     fn take_stamps(&mut self) -> Result<usize, Error> {
         let mut taken = 0;
         while let Some(stamp) =
@@ -232,10 +232,10 @@ impl Connection<'_> {
         Ok(taken)
     }
 
-    /// Takes what the client says, of which only the number of segments and, if it asks, of bytes is
-    /// of interest.
+    /// Reads the client's data, of which only the number of segments and, if it asks, of bytes is of
+    /// interest.
     fn take_data(&mut self) -> Result<Option<Ending>, Error> {
-        // What was acknowledged before this came belongs before it.
+        // What was acknowledged before this data came belongs before it.
         self.take_stamps()?;
         let mut buffer = [0; 4096];
         loop {
@@ -256,7 +256,7 @@ impl Connection<'_> {
     fn finish(mut self, before: Known, why: Ending) -> Result<(), Error> {
         self.take_stamps()?;
         let after = sockets::known(&self.socket).unwrap_or(before);
-        // It only gets better known with time; a reset connection has forgotten it.
+        // The minimum only gets more accurate with time; a reset connection has forgotten it.
         let shortest_round_trip = match after.shortest_round_trip {
             Duration::ZERO => before.shortest_round_trip,
             after => after.min(before.shortest_round_trip),
@@ -267,7 +267,7 @@ impl Connection<'_> {
     }
 }
 
-/// What an error of the connection means: that the client is gone is no failure.
+/// Returns how an error ends the connection: a client that is gone is no failure.
 fn ended(cause: io::Error) -> Result<Ending, Error> {
     match cause.kind() {
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Ok(Ending::Client),
@@ -275,7 +275,7 @@ fn ended(cause: io::Error) -> Result<Ending, Error> {
     }
 }
 
-/// The clock that the kernel's stamps are of.
+/// Returns the time on the clock that the kernel's stamps use.
 fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

@@ -17,7 +17,7 @@ use crate::signals::{Request, Signals};
 use crate::sockets::{self, awaited, ready, wait};
 use children::{CONNECTION, Children};
 
-/// Runs the server, or the process of one connection when a server has started this one.
+/// Runs the server, or the process of one connection if a server has started this one.
 pub(crate) fn run(options: &Server) -> Result<i32, Error> {
     match std::env::var(CONNECTION) {
         Ok(number) => connection::run(options, &number),
@@ -36,7 +36,7 @@ impl<'a> Listening<'a> {
     fn begin(options: &'a Server) -> Result<Self, Error> {
         let signals = Signals::take().map_err(Error::call("block signals"))?;
         let listener = sockets::listen(options.bind.as_deref(), options.port)?;
-        // A client that is gone again between poll and accept must not make accept sleep.
+        // A client that disconnects between poll and accept must not make accept block.
         listener.set_nonblocking(true).map_err(Error::call("prepare the listening socket"))?;
         let address = listener.local_addr().map_err(Error::call("tell the port"))?;
         if options.json {
@@ -48,7 +48,7 @@ impl<'a> Listening<'a> {
         Ok(Self { options, listener, signals, children: Children::default() })
     }
 
-    /// Until the last connection that was asked for has ended, or a signal comes.
+    /// Serves until the last of the requested connections has ended, or a signal comes.
     fn serve(mut self) -> Result<i32, Error> {
         loop {
             let wanted = self.options.connections;
@@ -87,7 +87,7 @@ impl<'a> Listening<'a> {
             Err(cause) => {
                 let error = Error::Call { what: "accept a connection", cause };
                 complain(&error);
-                // Descriptors run out, say. Those that are served must not suffer for it.
+                // The descriptors are exhausted, say. Connections being served must not suffer from it.
                 if self.children.all_ended() {
                     return Err(error);
                 }

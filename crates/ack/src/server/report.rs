@@ -1,4 +1,4 @@
-//! What is printed of a connection.
+//! The output for a connection.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,19 +13,19 @@ use crate::output::{milliseconds, say, say_json};
 use crate::sockets::Known;
 use crate::verdict::{Sample, Setting, judge};
 
-/// Segments that the verdict is drawn from; the rest of a long run would only fill memory.
+/// Segments on which the verdict is based; the rest of a long run would only fill memory.
 const MOST_SAMPLES: usize = 1_000_000;
 
-/// Version of the form of the JSON objects.
+/// Version of the format of the JSON objects.
 const VERSION: u32 = 1;
 
-/// The lines of one connection, and the list that its verdict is drawn from.
+/// The lines of one connection, and the list on which its verdict is based.
 pub(super) struct Report<'a> {
     options: &'a Server,
-    /// Which connection of the server it is.
+    /// The number of the connection on this server.
     number: &'a str,
     samples: Vec<Sample>,
-    /// Size of all segments so far, and whether they had only one.
+    /// Size of all segments so far, and whether they all had the same.
     segment_bytes: Option<u64>,
     uniform: bool,
     segments: u64,
@@ -66,7 +66,7 @@ impl<'a> Report<'a> {
         })
     }
 
-    /// A segment was acknowledged, when so many segments with data had come from the receiver.
+    /// Reports an acknowledged segment, given how many segments with data had come from the receiver.
     pub(super) fn segment(&mut self, segment: &Segment, came_in: u32) -> Result<(), Error> {
         self.segments += 1;
         self.uniform &= *self.segment_bytes.get_or_insert(segment.bytes) == segment.bytes;
@@ -96,7 +96,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// The end of the connection and the verdict.
+    /// Prints the end of the connection and the verdict.
     pub(super) fn end(self, bytes: u64, open: usize, known: Known, why: &str) -> Result<(), Error> {
         let setting = Setting {
             round_trip: known.shortest_round_trip,
@@ -133,7 +133,7 @@ impl<'a> Report<'a> {
     }
 }
 
-/// `ACK after 40.0 ms`, and whatever is out of the ordinary.
+/// Formats `ACK after 40.0 ms`, and anything out of the ordinary.
 fn line(segment: &Segment) -> String {
     let mut text = match segment.ack_delay {
         Some(delay) => format!("ACK after {} ms", milliseconds(delay)),
@@ -142,7 +142,7 @@ fn line(segment: &Segment) -> String {
     if segment.first != segment.last {
         text += &format!(", {} writes", segment.last - segment.first + 1);
     }
-    // What a call takes by itself is not worth a word; what Nagle's algorithm holds back is.
+    // The time of the call itself is not reported; a hold by Nagle's algorithm is.
     if let Some(held) = segment.held.filter(|held| *held >= Duration::from_millis(1)) {
         text += &format!(", held for {} ms after the write", milliseconds(held));
     }

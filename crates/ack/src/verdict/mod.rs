@@ -1,9 +1,9 @@
 //! What a list of ACK delays says about the receiver. Pure: a list goes in, a verdict comes out.
 //!
-//! Linux acknowledges at once while it has quick-ACK credits, and grants 16 of them with the first
-//! data of a connection, or fewer with a small window: rcv_wnd / (2 * rcv_mss), but 2 at least
-//! (`tcp_incr_quickack`, TCP_MAX_QUICKACKS, net/ipv4/tcp_input.c). Later an ACK waits for a second
-//! segment, for the reader or for a timer of 40 ms at least (TCP_DELACK_MIN, include/net/tcp.h).
+//! Linux acknowledges at once while it has quick-ACK credits, and grants 16 of them with the first data
+//! of a connection, or fewer with a small window: rcv_wnd / (2 * rcv_mss), but at least 2
+//! (`tcp_incr_quickack`, TCP_MAX_QUICKACKS, net/ipv4/tcp_input.c). After that an ACK waits for a second
+//! segment, for the reader, or for a timer of at least 40 ms (TCP_DELACK_MIN, include/net/tcp.h).
 
 mod sentence;
 #[cfg(test)]
@@ -19,47 +19,47 @@ use crate::kernel::Side;
 pub const MOST_CREDITS: usize = 16;
 
 /// Most ACKs at once that credits explain: 16, and one more each time the window grows
-/// (`icsk_ack.quick |= 1` in `tcp_grow_window`), which with a window of ordinary size is a few times.
-/// Linux 6.18 comes to 17 over loopback and to 18 over Ethernet (docs/QUICKACK.md).
+/// (`icsk_ack.quick |= 1` in `tcp_grow_window`), which happens a few times with an ordinary window.
+/// Linux 6.18 reaches 17 over loopback and 18 over Ethernet (docs/QUICKACK.md).
 const MOST_ON_CREDITS: usize = MOST_CREDITS + 8;
 
-/// With so many quick ACKs and none late, it is not the credits that made them quick.
+/// With so many quick ACKs and none late, the credits did not make them quick.
 const ENOUGH: usize = MOST_ON_CREDITS + 4;
 
-/// A pause after which Linux grants new credits: its retransmission time-out, which is at least
-/// this (TCP_RTO_MIN; `tcp_event_data_recv`).
+/// A pause after which Linux grants new credits: its retransmission timeout, which is at least this
+/// (TCP_RTO_MIN; `tcp_event_data_recv`).
 const RENEWAL: Duration = Duration::from_millis(200);
 
 /// Fewest late ACKs in a row from which anything is concluded.
 const FEWEST: usize = 3;
 
-/// Part of the ACKs that makes a rule, in percent: a busy machine makes exceptions.
+/// Share of the ACKs that makes a rule, in percent: a busy machine makes exceptions.
 const RULE_PERCENT: usize = 90;
 
 /// Smallest constant segment that the receiver soon takes for the MSS (TCP_MSS_DEFAULT).
 const MSS_GUESS_BYTES: u64 = 536;
 
-/// Segments with data that the receiver must have sent before anything is said about how it
-/// counts: with fewer, a window that grew once or twice would decide.
+/// Segments with data that the receiver must have sent before its way of counting is judged: with
+/// fewer, a window that grew once or twice would decide.
 const TELLING: usize = 5;
 
-/// One segment that was timed.
+/// A timed segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// From its departure to its ACK.
+    /// Time from its departure to its ACK.
     pub delay: Duration,
-    /// Its ACK was that of the one before, too.
+    /// Whether its ACK was also that of the segment before.
     pub shares_ack: bool,
-    /// Segments with data that had come from the receiver by then.
+    /// Segments with data received from the receiver by then.
     pub receiver_segments: u32,
 }
 
-/// What must be known besides the list.
+/// The conditions of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// The shortest round trip: what an ACK takes that is sent at once.
+    /// The shortest round-trip time: that of an ACK sent at once.
     pub round_trip: Duration,
-    /// An ACK that takes so much more is late.
+    /// An ACK that takes this much longer is late.
     pub late_after: Duration,
     /// The size of all segments; `None` if they differ.
     pub segment_bytes: Option<u64>,
@@ -67,21 +67,21 @@ pub struct Setting {
     pub pause: Duration,
 }
 
-/// How the receiver acknowledged.
+/// The ways in which a receiver acknowledges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Too few ACKs for anything else.
+    /// There were too few ACKs for any other verdict.
     TooFew,
-    /// Each at once, well beyond the credits.
+    /// Each ACK came at once, well beyond the credits.
     QuickThroughout,
-    /// Each late, from the first.
+    /// Each ACK was late, from the first.
     LateThroughout,
-    /// At once at first, then late.
+    /// ACKs came at once at first, then late.
     QuickThenLate,
-    /// Late now and then.
+    /// ACKs were late now and then.
     LateNowAndThen,
-    /// One ACK for several segments, and in time.
+    /// One ACK covered several segments, and was in time.
     SeveralPerAck,
 }
 
@@ -92,7 +92,7 @@ pub struct Verdict {
     pub kind: Kind,
     /// Segments that were timed.
     pub segments: usize,
-    /// ACKs that they took.
+    /// ACKs that they received.
     pub acks: usize,
     /// ACKs at once and for one segment, before the first that was otherwise.
     pub quick_at_first: usize,
@@ -100,15 +100,15 @@ pub struct Verdict {
     pub late: usize,
     /// ACKs for several segments that were not late.
     pub shared: usize,
-    /// The quick-ACK credits of a new connection were spent, and ACKs turned late.
+    /// Whether the quick-ACK credits of a new connection were spent, and ACKs turned late.
     pub credits_spent: bool,
-    /// The pauses are so long that Linux grants new credits after each.
+    /// Whether the pauses are so long that Linux grants new credits after each.
     pub credits_renewed: bool,
-    /// The segments have a constant size that the receiver takes for the MSS.
+    /// Whether the segments have a constant size that the receiver takes for the MSS.
     pub mss_sized: bool,
-    /// Median delay of those that were not late, in microseconds.
+    /// Median delay of the ACKs that were not late, in microseconds.
     pub quick_median_us: Option<u64>,
-    /// Median delay of those that were late, in microseconds.
+    /// Median delay of the late ACKs, in microseconds.
     pub late_median_us: Option<u64>,
     /// Segments with data that the receiver sent.
     pub receiver_segments: u32,
@@ -118,9 +118,9 @@ pub struct Verdict {
     pub mss_boundary: Side,
 }
 
-/// One ACK.
+/// An ACK.
 struct Ack {
-    /// Of the segment that waited longest for it.
+    /// Delay of the segment that waited longest for it.
     delay: Duration,
     segments: usize,
     late: bool,
@@ -169,7 +169,7 @@ pub fn judge(samples: &[Sample], setting: &Setting) -> Verdict {
     }
 }
 
-/// Segments that share an ACK, put together.
+/// Returns the ACKs, each with the segments that share it.
 fn acks(samples: &[Sample], setting: &Setting) -> Vec<Ack> {
     let mut acks: Vec<Ack> = Vec::new();
     let late_from = setting.round_trip.saturating_add(setting.late_after);
@@ -212,7 +212,7 @@ fn kind(acks: &[Ack], quick_at_first: usize, late: usize, shared: usize) -> Kind
     }
 }
 
-/// How the receiver counts, when its credits lasted for `quick` ACKs and it had sent `spoken`
+/// Returns how the receiver counts, if its credits lasted for `quick` ACKs and it had sent `spoken`
 /// segments of its own by then: before the correction each of these cost a credit.
 fn credit_counting(quick: usize, spoken: usize) -> Side {
     let remaining = MOST_CREDITS.saturating_sub(spoken).max(1);
@@ -227,9 +227,9 @@ fn credit_counting(quick: usize, spoken: usize) -> Side {
     }
 }
 
-/// Without the correction, a constant size that the receiver takes for the MSS is acknowledged
-/// late once the credits are spent, even if it is read at once. The reverse tells nothing: with
-/// it, ACKs are late for a reader that comes late. With new credits for each segment, neither does.
+/// Returns whether the receiver has the correction: without it, a constant size that it takes for the MSS
+/// is acknowledged late once the credits are spent, even if it is read at once. The reverse tells nothing:
+/// with it, ACKs are late for a slow reader. With new credits for each segment, neither tells anything.
 fn mss_boundary(kind: Kind, setting: &Setting) -> Side {
     let telling = mss_sized(setting) && setting.pause < RENEWAL;
     if kind == Kind::QuickThroughout && telling { Side::After } else { Side::Unknown }

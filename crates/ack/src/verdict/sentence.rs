@@ -66,8 +66,8 @@ fn time(microseconds: Option<u64>) -> String {
 }
 
 impl Verdict {
-    /// What the list says about the receiver's kernel, if anything, and what this kernel should
-    /// have by its version.
+    /// Returns what the list says about the receiver's kernel, if anything, and what this kernel
+    /// should have by its version.
     #[must_use]
     pub fn remarks(&self, local: Corrections) -> Vec<String> {
         let spoken = self.receiver_segments;

@@ -36,7 +36,7 @@ fn the_published_run_before_the_corrections() {
         verdict.to_string(),
         "ACKs 1 to 16 in 0.100 ms, from 17 on 40.0 ms: quick-ACK credits spent"
     );
-    // It does not send, so how it counts cannot be told.
+    // The receiver does not send, so its way of counting cannot be determined.
     assert_eq!(verdict.credit_counting, Side::Unknown);
     assert_eq!(verdict.mss_boundary, Side::Unknown);
 }
@@ -146,7 +146,7 @@ fn several_segments_for_an_ack() {
         verdict.to_string(),
         "100 segments in 50 ACKs, in 10.1 ms: one ACK for several segments"
     );
-    // The credits first: each segment its own ACK.
+    // The credits first: each segment has its own ACK.
     let list: Vec<_> = samples(&[(16, 100)]).into_iter().chain(list).collect();
     let verdict = judge(&list, &SETTING);
     assert_eq!((verdict.kind, verdict.quick_at_first), (Kind::SeveralPerAck, 16));
@@ -173,14 +173,14 @@ fn a_receiver_that_speaks_shows_how_it_counts() {
         (11, 5, Side::Before),
         (1, 15, Side::Before),
         (1, 30, Side::Before),
-        // Spoke too little, or lost some but not all: a small window, perhaps.
+        // It sent too little, or lost some credits but not all: a small window, perhaps.
         (16, 4, Side::Unknown),
         (13, 3, Side::Unknown),
         (12, 9, Side::Unknown),
         (4, 9, Side::Unknown),
     ] {
         let list = spoken(samples(&[(quick, 100), (30, 40_000)]), segments);
-        // What was said after the first ACK is known from the second on.
+        // What was sent after the first ACK is known from the second on.
         let list = if quick == 1 {
             list.into_iter().map(|it| Sample { receiver_segments: segments, ..it }).collect()
         } else {
@@ -208,7 +208,7 @@ fn the_remarks_say_what_is_known_and_no_more() {
     assert!(counting.contains("sent 9 segments") && counting.contains("since commit 059217c18be6"));
     assert!(boundary.contains("reads late, or its kernel is older than commit 4720852ed9af"));
     assert!(local.contains("059217c18be6 yes, 4720852ed9af cannot be told"), "{local}");
-    // Smaller than any MSS, every kernel acknowledges on reading.
+    // Segments smaller than any MSS are acknowledged on reading by every kernel.
     let small = Setting { segment_bytes: Some(500), ..SETTING };
     let small = judge(&samples(&[(16, 100), (30, 40_000)]), &small).remarks(here);
     assert!(small[0].starts_with("the receiver reads late: "), "{small:?}");

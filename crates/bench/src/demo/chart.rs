@@ -7,7 +7,7 @@ use super::svg::{Anchor, Svg};
 use super::tables::time;
 
 const WIDTH: f64 = 440.0;
-/// Text, then bar, then room.
+/// Height of a row: text, then bar, then space.
 const ROW: f64 = 35.0;
 const BAR: f64 = 11.0;
 const HEADING: f64 = 30.0;
@@ -21,7 +21,7 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    /// Spans what all panels hold, so that their bars can be compared.
+    /// Returns a scale that spans the values of all panels, so that their bars can be compared.
     pub(crate) fn of(panels: &[Panel]) -> Self {
         let values =
             panels.iter().flat_map(|panel| &panel.rows).map(|row| row.one_core.us_per_packet);
@@ -43,7 +43,7 @@ impl Scale {
     }
 }
 
-/// The chart as a file of its own: with the page's style, and its colours for light and dark.
+/// Returns the chart as a file of its own: with the page's style, and its colours for light and dark.
 pub(crate) fn alone(panel: &Panel, scale: Scale) -> String {
     let style = include_str!("style.css");
     let open = "<svg xmlns=\"http://www.w3.org/2000/svg\" font-family=\"system-ui, sans-serif\" ";
@@ -51,7 +51,7 @@ pub(crate) fn alone(panel: &Panel, scale: Scale) -> String {
     picture.replacen(">\n", &format!("><style>{style}</style>\n"), 1)
 }
 
-/// The chart of one size of logical packet.
+/// Returns the chart for one size of logical packet.
 pub(crate) fn render(panel: &Panel, scale: Scale) -> String {
     let mut svg = Svg::new(WIDTH);
     let height = TOP + Who::ALL.len() as f64 * HEADING + panel.rows.len() as f64 * ROW;

@@ -41,13 +41,13 @@ pub(crate) struct Args {
     packets: u64,
 }
 
-/// Everything that the table and the page show.
+/// All that the table and the page show.
 pub(crate) struct Demo {
     /// Facts about the machine.
     pub(crate) machine: Machine,
-    /// One for each size of logical packet.
+    /// One panel for each size of logical packet.
     pub(crate) panels: Vec<panel::Panel>,
-    /// What happens within one logical packet.
+    /// The calls within one logical packet.
     pub(crate) timelines: Vec<timeline::Timeline>,
     /// Logical packets of a run.
     pub(crate) packets: u64,
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Prints; a reader who has gone away is no error.
+/// Prints; a reader that is gone is no error.
 fn say(text: &str) -> Result<()> {
     match io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

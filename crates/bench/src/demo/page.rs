@@ -14,7 +14,7 @@ use crate::outcome::thousands;
 
 const STYLE: &str = include_str!("style.css");
 
-/// The whole page.
+/// Renders the whole page.
 pub(crate) fn render(demo: &Demo) -> String {
     let mut body = String::new();
     header(&mut body, demo);
@@ -64,7 +64,7 @@ fn header(out: &mut String, demo: &Demo) {
     put!(out, "</div>\n</header>");
 }
 
-/// One of the large numbers.
+/// One of the large figures.
 struct Headline {
     figure: String,
     what: String,

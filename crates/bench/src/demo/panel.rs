@@ -1,4 +1,4 @@
-//! The settings that the demonstration shows, and what was measured in them.
+//! The settings that the demonstration shows, with their measurements.
 
 use anyhow::Result;
 use uncork_lab::contest::Rounds;
@@ -7,7 +7,7 @@ use uncork_lab::nodelay::{self, Asks, Cut, Measured, Plan, Setting, Who};
 use crate::progress::Progress;
 use crate::toolbox::Toolbox;
 
-/// 44 ms each.
+/// How many packets are sent in settings that stall, 44 ms each.
 pub(crate) const STALLED_PACKETS: u64 = 25;
 /// The column on two cores needs less precision.
 pub(crate) const TWO_CORES_SHARE: u64 = 5;
@@ -20,7 +20,7 @@ pub(crate) struct Panel {
     pub(crate) rows: Vec<Measured>,
 }
 
-/// Those of the experiment's settings that fit a picture.
+/// Returns the settings of the experiment that fit a picture.
 pub(crate) fn shown(buffers: u32) -> Vec<Setting> {
     let is_shown = |setting: &Setting| match setting.pattern.cut {
         Cut::Buffers | Cut::Single => true,
@@ -50,7 +50,7 @@ pub(crate) fn measure(
 }
 
 impl Panel {
-    /// The row of a setting.
+    /// Returns the row of a setting.
     pub(crate) fn row(&self, who: Who, asks: Asks, cut: Cut) -> Option<&Measured> {
         self.rows.iter().find(|row| {
             let setting = &row.setting;
@@ -58,14 +58,14 @@ impl Panel {
         })
     }
 
-    /// How many times faster `row` is than the program alone with this option.
+    /// Returns how many times faster `row` is than the program alone with this option.
     pub(crate) fn speed_against(&self, row: &Measured, asks: Asks) -> Option<f64> {
         let other = self.row(Who::Alone, asks, Cut::Buffers)?;
         Some(other.one_core.us_per_packet / row.one_core.us_per_packet)
     }
 }
 
-/// Name of the style class.
+/// Returns the name of the style class.
 pub(crate) fn class(setting: &Setting) -> &'static str {
     match setting.who {
         _ if setting.stalls() => "stalled",
@@ -75,7 +75,7 @@ pub(crate) fn class(setting: &Setting) -> &'static str {
     }
 }
 
-/// Logical packets of a run of this setting, of so many.
+/// Returns the logical packets in a run of this setting, out of so many.
 pub(crate) fn packets_of(setting: &Setting, packets: u64) -> u64 {
     if setting.stalls() { STALLED_PACKETS } else { packets }
 }

@@ -1,4 +1,4 @@
-//! The sequence diagram of one recorded logical packet: time runs down, gaps are compressed.
+//! The sequence diagram of one recorded logical packet: time runs downwards, gaps are compressed.
 
 use super::svg::{Anchor, Svg};
 use super::tables::{count, time};
@@ -12,10 +12,10 @@ const TOP: f64 = 50.0;
 const STEP: f64 = 16.0;
 /// A gap longer than this is a stall.
 const STALL_US: f64 = 5_000.0;
-/// Room for what is said about a stall.
+/// Room for the text about a stall.
 const STALL_ROOM: f64 = 42.0;
 
-/// What happened.
+/// The kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Write(usize),
@@ -24,14 +24,14 @@ enum What {
     Reply,
 }
 
-/// What happened, when, and how far down it is drawn.
+/// An event, its time, and its height in the drawing.
 struct Event {
     what: What,
     us: f64,
     y: f64,
 }
 
-/// Draws it.
+/// Draws the diagram.
 pub(crate) fn render(timeline: &Timeline) -> String {
     let events = place(timeline);
     let bottom = events.last().map_or(TOP, |event| event.y) + 18.0;
@@ -46,7 +46,7 @@ pub(crate) fn render(timeline: &Timeline) -> String {
     svg.finish(bottom + 34.0, caption(timeline.subject))
 }
 
-/// What the diagram shows, in one line.
+/// Returns what the diagram shows, in one line.
 pub(crate) fn caption(subject: Subject) -> &'static str {
     match subject {
         Subject::Nothing => "No option",
@@ -55,7 +55,7 @@ pub(crate) fn caption(subject: Subject) -> &'static str {
     }
 }
 
-/// What to see in it.
+/// Explains the diagram.
 pub(crate) fn explanation(subject: Subject) -> &'static str {
     match subject {
         Subject::Nothing => {
@@ -80,7 +80,7 @@ fn total(timeline: &Timeline) -> String {
     format!("{} · {WRITES} writes, {segments} segment{plural}", time(timeline.replied))
 }
 
-/// All events in order, each as far below the one before as the time between them, compressed.
+/// Places all events in order, each as far below the one before as the time between them, compressed.
 fn place(timeline: &Timeline) -> Vec<Event> {
     let writes = timeline.writes.iter().enumerate().map(|(index, &us)| (What::Write(index), us));
     let reads = timeline.reads.iter().enumerate().map(|(index, &(us, _))| (What::Read(index), us));
@@ -112,7 +112,7 @@ fn lane(svg: &mut Svg, (x, name): (f64, &str), bottom: f64) {
     svg.text((x, 22.0), ("endname", Anchor::Middle), name);
 }
 
-/// The band in which nothing moves.
+/// Draws the band in which nothing moves.
 fn stall(svg: &mut Svg, timeline: &Timeline, events: &[Event]) {
     let gap = events.windows(2).find(|pair| pair[1].us - pair[0].us > STALL_US);
     let Some([from, to]) = gap else { return };
@@ -134,7 +134,7 @@ fn stall(svg: &mut Svg, timeline: &Timeline, events: &[Event]) {
     }
 }
 
-/// The way of the data: an arrow for each write if each was a segment, otherwise one for all
+/// Draws the path of the data: an arrow for each write if each was a segment, otherwise one for all
 /// writes that arrived together, from the last of them.
 fn data(svg: &mut Svg, timeline: &Timeline, events: &[Event]) {
     let each = timeline.segments > WRITES as f64 - 0.5;
@@ -194,7 +194,7 @@ fn labels(svg: &mut Svg, timeline: &Timeline, events: &[Event]) {
     }
 }
 
-/// Time since the first write, short.
+/// Formats the time since the first write, briefly.
 fn clock(us: f64) -> String {
     match us {
         us if us >= 1e3 => format!("{:.1} ms", us / 1e3),

@@ -1,4 +1,4 @@
-//! Writing SVG and HTML without breaking them.
+//! Generation of SVG and HTML with correct escaping.
 
 use std::fmt::{self, Write};
 
@@ -9,7 +9,7 @@ pub(crate) struct Svg {
 }
 
 impl Svg {
-    /// An empty one.
+    /// Creates an empty picture.
     pub(crate) fn new(width: f64) -> Self {
         Self { body: String::new(), width }
     }
@@ -21,7 +21,7 @@ impl Svg {
         self.body.push('\n');
     }
 
-    /// A piece of text.
+    /// Adds a text.
     pub(crate) fn text(&mut self, (x, y): (f64, f64), (class, anchor): (&str, Anchor), text: &str) {
         let anchor = anchor.name();
         let text = escape(text);
@@ -30,7 +30,7 @@ impl Svg {
         ));
     }
 
-    /// A straight line.
+    /// Adds a straight line.
     pub(crate) fn line(&mut self, from: (f64, f64), to: (f64, f64), class: &str) {
         self.add(format_args!(
             r#"<line x1="{:.1}" y1="{:.1}" x2="{:.1}" y2="{:.1}" class="{class}"/>"#,
@@ -38,7 +38,7 @@ impl Svg {
         ));
     }
 
-    /// A straight line that ends in a point.
+    /// Adds a straight line with an arrowhead.
     pub(crate) fn arrow(&mut self, from: (f64, f64), to: (f64, f64), class: &str) {
         const LENGTH: f64 = 7.0;
         let (dx, dy) = (to.0 - from.0, to.1 - from.1);
@@ -58,7 +58,7 @@ impl Svg {
         ));
     }
 
-    /// The finished picture; `title` is what a screen reader says.
+    /// Returns the finished picture; `title` is for screen readers.
     pub(crate) fn finish(self, height: f64, title: &str) -> String {
         let (width, title, body) = (self.width, escape(title), self.body);
         format!(
@@ -68,7 +68,7 @@ impl Svg {
     }
 }
 
-/// Where a text is held.
+/// The anchor of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Anchor {
     /// At its beginning.
@@ -89,7 +89,7 @@ impl Anchor {
     }
 }
 
-/// `text` with nothing left that HTML would take for markup.
+/// Escapes `text` so that nothing in it is HTML markup.
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

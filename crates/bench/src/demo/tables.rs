@@ -11,7 +11,7 @@ use super::Demo;
 use super::panel::Panel;
 use crate::outcome::{digits, thousands};
 
-/// Both sizes, and what to make of them.
+/// Renders both sizes, and what to conclude from them.
 pub(crate) fn render(demo: &Demo) -> String {
     let mut out = format!("{}\n", demo.machine.line());
     for panel in &demo.panels {
@@ -68,7 +68,7 @@ fn cells(panel: &Panel, row: &Measured) -> Vec<String> {
     ]
 }
 
-/// Microseconds in the unit that suits them.
+/// Formats microseconds in the unit that suits them.
 pub(crate) fn time(us: f64) -> String {
     match us {
         us if us >= 1e3 => format!("{} ms", digits3(us / 1e3)),
@@ -80,7 +80,7 @@ fn digits3(value: f64) -> String {
     if value < 10.0 { format!("{value:.2}") } else { digits(value) }
 }
 
-/// `12.3×`, `1/1,200` of what is far slower, or nothing.
+/// Formats `12.3×`, `1/1,200` if far slower, or nothing.
 pub(crate) fn speed(times: Option<f64>) -> String {
     match times {
         Some(times) if times > 0.0 && times < 0.1 => format!("1/{}", thousands(1.0 / times)),
@@ -89,7 +89,7 @@ pub(crate) fn speed(times: Option<f64>) -> String {
     }
 }
 
-/// A count that is whole unless it is not.
+/// Formats a count, as an integer if it is one.
 pub(crate) fn count(value: f64) -> String {
     let text = if value < 10.0 { format!("{value:.2}") } else { format!("{value:.1}") };
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -21,29 +21,29 @@ use crate::toolbox::Toolbox;
 pub(crate) const WRITES: usize = 5;
 const WRITE_BYTES: usize = 2;
 
-/// What a timeline is about.
+/// The setting of a timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
     /// The program alone, without an option.
     Nothing,
     /// The program alone, with TCP_NODELAY.
     Nodelay,
-    /// The first again, under `uncork run`.
+    /// The first setting again, under `uncork run`.
     Uncork,
 }
 
 /// One logical packet. Times are microseconds from its first write.
 #[derive(Clone, Debug)]
 pub(crate) struct Timeline {
-    /// What it is about.
+    /// Its setting.
     pub(crate) subject: Subject,
     /// When the client made each write.
     pub(crate) writes: Vec<f64>,
-    /// When the server had read something, and how many bytes.
+    /// When the server had read data, and how many bytes.
     pub(crate) reads: Vec<(f64, usize)>,
     /// When the server wrote the reply.
     pub(crate) answered: f64,
-    /// When the client had the reply.
+    /// When the client had received the reply.
     pub(crate) replied: f64,
     /// Segments that a logical packet of this run took.
     pub(crate) segments: f64,
@@ -78,7 +78,7 @@ fn exchange(tools: &Toolbox, subject: Subject, cores: Cores) -> Result<Timeline>
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listening")?;
     let port = listener.local_addr()?.port();
     let (result, seen) = mpsc::channel();
-    // The kernel acknowledges the first packets more quickly than later ones: not those.
+    // The kernel acknowledges the first packets more quickly than later ones, so they are left out.
     let begin = packets / 3;
     thread::spawn(move || {
         let _ = result.send(pin(cores.server).and_then(|()| serve(&listener, begin)));
@@ -103,7 +103,7 @@ fn exchange(tools: &Toolbox, subject: Subject, cores: Cores) -> Result<Timeline>
     typical(timelines.skip(begin).collect()).context("nothing was recorded")
 }
 
-/// The one whose length is the median.
+/// Returns the timeline of median length.
 fn typical(mut timelines: Vec<Timeline>) -> Option<Timeline> {
     timelines.sort_by(|a, b| a.replied.total_cmp(&b.replied));
     let middle = timelines.len() / 2;
@@ -124,7 +124,7 @@ fn timeline((subject, segments): (Subject, f64), sent: &Packet, seen: &Seen) -> 
 }
 
 impl Timeline {
-    /// For each write the read that completed it.
+    /// Returns the read that completed a write.
     pub(crate) fn read_of(&self, write: usize) -> Option<usize> {
         let wanted = (write + 1) * WRITE_BYTES;
         let mut bytes = 0;
@@ -135,7 +135,7 @@ impl Timeline {
     }
 }
 
-/// Answers logical packets until the client closes; gives what was seen, and the segments from
+/// Answers logical packets until the client closes; returns what was seen, and the segments from
 /// packet number `begin` on.
 fn serve(listener: &TcpListener, begin: usize) -> Result<(Vec<Seen>, u32)> {
     let (mut socket, peer) = listener.accept().context("accepting")?;

@@ -1,4 +1,4 @@
-//! A program that writes and then never calls anything for a while.
+//! A program that writes and then calls nothing for a while.
 
 use std::fs;
 use std::hint::black_box;
@@ -23,7 +23,7 @@ pub(crate) struct Args {
     busy: u64,
 }
 
-/// Sixteen bytes: the number of the sample and the time just before the write.
+/// Sixteen bytes: the sample's number and the time just before the write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
     /// Number of the sample.
@@ -36,7 +36,7 @@ impl Message {
     /// Length on the wire, in bytes.
     pub(crate) const LEN: usize = 16;
 
-    /// As it is sent.
+    /// Returns the bytes that are sent.
     pub(crate) fn encode(self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         bytes[..8].copy_from_slice(&self.sample.to_le_bytes());
@@ -44,7 +44,7 @@ impl Message {
         bytes
     }
 
-    /// The message in `bytes`, if they are as many as it needs.
+    /// Parses the message, if `bytes` has its length.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (sample, at) = bytes.get(..Self::LEN)?.split_at(8);
         let sample = u64::from_le_bytes(sample.try_into().ok()?);
@@ -53,7 +53,7 @@ impl Message {
 }
 
 /// Connects for each sample anew, so that no rhythm can be learned: one to three writes, then
-/// computing, then close. Says for each sample how many microseconds it was kept from running.
+/// computing, then close. Prints for each sample how many microseconds it was kept from running.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let per_millisecond = calibrate();
     for sample in 0..u64::from(args.samples) {
@@ -70,9 +70,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Nanoseconds that this thread has waited for a core on which other programs ran (and not threads
-/// of this process, such as the library's own), from some beginning; always the same where the
-/// kernel does not tell.
+/// Returns for how many nanoseconds this thread has waited for a core on which other programs ran
+/// (and not threads of this process, such as the library's own), from an arbitrary start; constant
+/// where the kernel does not tell.
 fn run_delay() -> i64 {
     let own = std::process::id().to_string();
     let mut waited = 0;
@@ -86,7 +86,7 @@ fn run_delay() -> i64 {
     waited
 }
 
-/// Steps of [`compute`] in a millisecond, at the fastest that it ran here.
+/// Returns how many steps of [`compute`] fit in a millisecond, at the highest speed measured here.
 fn calibrate() -> u64 {
     const STEPS: u64 = 200_000;
     let fastest = (0..20).map(|_| {
@@ -98,7 +98,7 @@ fn calibrate() -> u64 {
     (STEPS as f64 / (fastest.as_secs_f64() * 1e3)) as u64
 }
 
-/// Arithmetic that calls nothing and cannot be optimised away.
+/// Does arithmetic without calls that cannot be optimised away.
 fn compute(steps: u64) {
     let mut state = 1u64;
     for step in 0..steps {

@@ -1,4 +1,4 @@
-//! What the ways of keeping time for a held write cost, each by itself.
+//! The costs of the ways of keeping time for a held write, each separately.
 
 use std::hint::black_box;
 use std::os::fd::AsFd;
@@ -15,26 +15,26 @@ use nix::unistd::{read, write};
 use serde::{Deserialize, Serialize};
 use uncork_bias::Biased;
 
-/// Nanoseconds of one of each.
+/// Nanoseconds for one operation of each kind.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Costs {
     /// Reading the clock.
     pub(crate) clock: f64,
     /// Setting a timerfd and clearing it.
     pub(crate) timerfd: f64,
-    /// Waking a thread that sleeps, until it runs.
+    /// Waking a sleeping thread, until it runs.
     pub(crate) wake: f64,
-    /// Taking and releasing a mutex that nobody else wants.
+    /// Taking and releasing an uncontended mutex.
     pub(crate) mutex: f64,
-    /// The same of a lock whose owner one is.
+    /// Taking and releasing a biased lock as its owner.
     pub(crate) biased: f64,
     /// A write of one byte and the read of it, while the process has one thread.
     pub(crate) call_alone: f64,
-    /// The same while libc knows of a second thread, which sleeps.
+    /// The same call while libc knows of a second thread, which sleeps.
     pub(crate) call_accompanied: f64,
 }
 
-/// Measures, and prints the figures as JSON. The first measurements need a process of one thread.
+/// Measures, and prints the figures as JSON. The first measurements need a single-threaded process.
 pub(crate) fn run(times: u64) -> Result<()> {
     let call_alone = call(times)?;
     let clock = each(times, || {
@@ -54,7 +54,7 @@ pub(crate) fn run(times: u64) -> Result<()> {
     Ok(())
 }
 
-/// Nanoseconds of one `run`.
+/// Returns the nanoseconds of one `run`.
 fn each(times: u64, mut run: impl FnMut()) -> f64 {
     let start = Instant::now();
     for _ in 0..times {
@@ -97,12 +97,12 @@ fn timerfd(times: u64) -> Result<f64> {
 fn biased(times: u64) -> f64 {
     let lock = Biased::new(0u64);
     let me = uncork_bias::this_thread(|| ());
-    // Nobody else is there for whom a barrier would be needed.
+    // There is no other thread for which a barrier would be needed.
     drop(lock.lock(me, || ()));
     each(times, || *lock.lock(me, || ()) += 1)
 }
 
-/// With a second thread: a wake-up of it, and a call while it sleeps.
+/// Measures with a second thread: waking it, and a call while it sleeps.
 fn accompanied(times: u64) -> Result<(f64, f64)> {
     let done = AtomicBool::new(false);
     let ran = AtomicBool::new(false);

@@ -1,5 +1,5 @@
-//! Connections one after the other: whoever accepts says a word and hangs up, and the client times connect(2), or
-//! its whole life where each is a process of its own.
+//! Connections one after the other: the server sends a byte and closes, and the client times connect(2), or its
+//! whole life where each connection is a process of its own.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -25,7 +25,7 @@ pub(crate) struct Args {
     warm_up: usize,
 }
 
-/// What was measured.
+/// The measurements.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Dials {
     /// Median of a connect(2), in microseconds.
@@ -36,12 +36,12 @@ pub(crate) struct Dials {
     pub(crate) rate: f64,
 }
 
-/// Says a word to all who come, until it is ended. It closes first, so that TIME-WAIT is its own.
+/// Sends a byte to each client and closes, until it is ended. It closes first, so that TIME-WAIT is on its side.
 pub(crate) fn hang_up(at: SocketAddr) -> Result<()> {
     let listener = listening(at)?;
     loop {
         let (mut socket, _) = listener.accept().context("accepting")?;
-        // A client that went away is no reason to stop.
+        // A client that is gone is no reason to stop.
         let _ = socket.write_all(b"u");
     }
 }
@@ -78,12 +78,12 @@ pub(crate) struct Callers {
     count: usize,
 }
 
-/// What was measured.
+/// The measurements.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Lives {
-    /// From the start of the first process to its end, in milliseconds.
+    /// Time from the start of the first process to its end, in milliseconds.
     pub(crate) first_ms: f64,
-    /// Median of the others.
+    /// Median of the other processes.
     pub(crate) p50_ms: f64,
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Args {
 /// One logical packet as the client saw it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Packet {
-    /// Just before each write.
+    /// The time just before each write.
     pub(crate) writes: Vec<Monotonic>,
     /// When the reply had been read.
     pub(crate) reply: Monotonic,
@@ -36,7 +36,7 @@ pub(crate) struct Packet {
 /// All packets of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// In order.
+    /// The packets, in order.
     pub(crate) packets: Vec<Packet>,
 }
 

@@ -1,4 +1,4 @@
-//! Becoming a program with what only the process itself can ask for.
+//! Execution of a program after requests that only the process itself can make.
 
 use std::ffi::{CString, OsString};
 use std::fs::{self, File};
@@ -44,7 +44,7 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-/// Returns only if the program could not be started.
+/// Executes the program; returns only if it could not be started.
 pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(core) = args.core {
         pin(core)?;
@@ -76,11 +76,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Err(error).with_context(|| format!("starting {}", program.display()))
 }
 
-/// Mounts a hugetlbfs, and no other is to be seen: what is left in it goes with the last process that sees it.
+/// Mounts a hugetlbfs, and hides all others: what is left in it goes with the last process that sees it.
 fn mount_huge_pages(dir: &Path) -> Result<()> {
     unshare(CloneFlags::CLONE_NEWNS).context("having mounts of its own")?;
     let nothing = None::<&str>;
-    // What is mounted here stays here.
+    // What is mounted here is not propagated.
     mount(nothing, "/", nothing, MsFlags::MS_REC | MsFlags::MS_SLAVE, nothing)
         .context("keeping mounts to itself")?;
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Putting right what a process that may be killed at any moment has changed outside itself.
+//! Restoration of what a process that may be killed at any moment has changed outside itself.
 
 use std::fs;
 use std::io::{self, BufRead};
@@ -8,22 +8,22 @@ use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-/// What has to be done, told as a line of standard input.
+/// A duty, given as a line of standard input.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Duty {
-    /// This process group ends, even where it was stopped: a signal that can be caught would wait there.
+    /// Kill this process group, even if it is stopped: a signal that can be caught would stay pending.
     End(i32),
-    /// This file has this word in it again.
+    /// Write this word back to this file.
     Write {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// What was in it.
+        /// Its old contents.
         word: String,
     },
 }
 
 impl Duty {
-    /// As a line.
+    /// Returns it as a line.
     pub(crate) fn line(&self) -> String {
         match self {
             Self::End(group) => format!("end {group}\n"),
@@ -36,7 +36,7 @@ impl Duty {
         match verb {
             "end" => {
                 let group = rest.parse().context("end wants a process group")?;
-                // 0 would be the keeper's own, 1 the machine's.
+                // 0 would be the keeper's own group, 1 the machine's.
                 ensure!(group > 1, "{group} is no group of ours");
                 Ok(Self::End(group))
             }
@@ -51,7 +51,7 @@ impl Duty {
     fn fulfil(&self) -> Result<()> {
         match self {
             Self::End(group) => {
-                // Who is gone already needs no ending.
+                // A group that is already gone needs no ending.
                 let _ = killpg(Pid::from_raw(*group), Signal::SIGKILL);
                 Ok(())
             }
@@ -62,14 +62,14 @@ impl Duty {
     }
 }
 
-/// Takes duties until the end of standard input, then fulfils them, the last one first.
+/// Reads duties until the end of standard input, then does them, the last one first.
 pub(crate) fn run() -> Result<()> {
     let mut duties = Vec::new();
-    // The end comes when the last holder of the other end is gone; so does a line that was broken off.
+    // The end comes when the last holder of the other end is gone; so does an incomplete line.
     for line in io::stdin().lock().lines().map_while(Result::ok) {
         duties.push(Duty::parse(&line)?);
     }
-    // None keeps another from being fulfilled.
+    // A failed duty does not keep the others from being done.
     let done: Vec<Result<()>> = duties.iter().rev().map(Duty::fulfil).collect();
     done.into_iter().collect()
 }

@@ -20,10 +20,10 @@ pub(crate) struct Args {
     milliseconds: u64,
 }
 
-/// What was measured.
+/// The measurements.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Load {
-    /// Requests that were answered, each second.
+    /// Requests that were answered, per second.
     pub(crate) per_second: f64,
 }
 
@@ -31,7 +31,7 @@ const VALUE: &str = "0123456789abcdef0123456789abcdef";
 /// Every tenth request is a set.
 const SET_EVERY: u64 = 10;
 
-/// One connection and what has come on it.
+/// A connection and what it has received.
 struct Connection {
     socket: TcpStream,
     key: String,
@@ -84,7 +84,7 @@ impl Connection {
         Ok(self.socket.write_all(request.as_bytes())?)
     }
 
-    /// Reads up to the `end` of one answer, which must hold the value if it was a get.
+    /// Reads up to the `end` of one answer, which must contain the value if it was a get.
     fn answer(&mut self, end: &[u8]) -> Result<()> {
         self.came.clear();
         let mut buffer = [0; 4096];

@@ -1,4 +1,4 @@
-//! The helpers: this same program, started again in a small part, so that the part runs as a
+//! The helpers: this same program, started again in a small role, so that the role runs as a
 //! process of its own (pinned, and under the library).
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -93,7 +93,7 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// Plays it.
+    /// Plays the role.
     pub(crate) fn play(self) -> Result<()> {
         match self {
             Self::Exec(args) => exec::run(&args),

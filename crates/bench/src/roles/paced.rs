@@ -1,4 +1,4 @@
-//! Requests that come at a rate of their own, and not when the last one was answered, on many connections to a redis.
+//! Requests at a fixed rate, and not when the last one was answered, on many connections to a redis.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -25,23 +25,23 @@ pub(crate) struct Args {
     seconds: f64,
 }
 
-/// What was measured.
+/// The measurements.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Paced {
-    /// Median of the time until the answer was there, in microseconds.
+    /// Median of the time to the answer, in microseconds.
     pub(crate) p50_us: f64,
     /// 99th percentile, in microseconds.
     pub(crate) p99_us: f64,
-    /// Answers in all.
+    /// Total number of answers.
     pub(crate) answers: f64,
 }
 
 const REQUEST: &[u8] = b"PING\r\n";
 const ANSWER: &[u8] = b"+PONG\r\n";
-/// Connections that are looked at between two looks at the clock.
+/// How many connections are read between two readings of the clock.
 const LOOKS: usize = 8;
 
-/// A connection, and when what is not answered yet was asked.
+/// A connection, and when its unanswered requests were sent.
 struct Conversation {
     socket: TcpStream,
     asked: Option<Instant>,
@@ -63,7 +63,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// How long the answer took, if it is there.
+    /// Returns how long the answer took, if it is there.
     fn hear(&mut self) -> Result<Option<Duration>> {
         let Some(asked) = self.asked else { return Ok(None) };
         let mut answer = [0; ANSWER.len()];
@@ -79,7 +79,7 @@ impl Conversation {
     }
 }
 
-/// Asks and prints [`Paced`] as JSON.
+/// Sends the requests and prints [`Paced`] as JSON.
 pub(crate) fn pace(args: &Args) -> Result<()> {
     let conversations = (0..args.connections).map(|_| Conversation::new(args.to));
     let mut conversations = conversations.collect::<Result<Vec<_>>>()?;

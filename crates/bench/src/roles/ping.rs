@@ -28,7 +28,7 @@ pub(crate) struct Args {
     size: usize,
 }
 
-/// What was measured.
+/// The measurements.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct RoundTrips {
     /// Median, in microseconds.
@@ -39,7 +39,7 @@ pub(crate) struct RoundTrips {
     pub(crate) min_us: f64,
 }
 
-/// Listens, and says the port.
+/// Listens, and prints the port.
 pub(super) fn listening(at: SocketAddr) -> Result<TcpListener> {
     let listener = TcpListener::bind(at).context("listening")?;
     println!("port {}", listener.local_addr()?.port());
@@ -52,12 +52,12 @@ pub(crate) fn pong(at: SocketAddr) -> Result<()> {
     let listener = listening(at)?;
     loop {
         let (socket, _) = listener.accept().context("accepting")?;
-        // A client that went away is no reason to stop.
+        // A client that is gone is no reason to stop.
         let _ = echo(&socket);
     }
 }
 
-/// Until the other end is.
+/// Echoes until the peer closes.
 pub(super) fn echo(mut socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
     let mut buffer = [0; 64 * 1024];

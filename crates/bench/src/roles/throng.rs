@@ -23,12 +23,12 @@ pub(crate) struct Args {
     seconds: f64,
 }
 
-/// What was measured.
+/// The measurements.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Throng {
-    /// Round trips in a second, of all together.
+    /// Round trips per second, of all together.
     pub(crate) rate: f64,
-    /// The longest of all, in microseconds.
+    /// The longest of all round trips, in microseconds.
     pub(crate) longest_us: f64,
 }
 
@@ -40,12 +40,12 @@ pub(crate) fn answer(at: SocketAddr) -> Result<()> {
     let listener = listening(at)?;
     loop {
         let (socket, _) = listener.accept().context("accepting")?;
-        // A client that went away is no reason to stop.
+        // A client that is gone is no reason to stop.
         thread::spawn(move || echo(&socket));
     }
 }
 
-/// Asks and prints [`Throng`] as JSON.
+/// Sends the requests and prints [`Throng`] as JSON.
 pub(crate) fn ask(args: &Args) -> Result<()> {
     let connect = |_| -> Result<TcpStream> {
         let socket = TcpStream::connect(args.to).context("connecting")?;
@@ -69,7 +69,7 @@ pub(crate) fn ask(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Round trips, and the longest.
+/// Returns the number of round trips, and the longest.
 fn talk(mut socket: TcpStream, until: Instant) -> io::Result<(u32, Duration)> {
     let (mut trips, mut longest, mut bytes) = (0, Duration::ZERO, [b'u'; SIZE]);
     let mut begun = Instant::now();

@@ -1,4 +1,4 @@
-//! How long a program took and how much memory, as the kernel tells its parent.
+//! The time and memory that a program took, as the kernel reports them to its parent.
 
 use std::ffi::OsString;
 use std::process::{Command, Stdio};
@@ -19,17 +19,17 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-/// What it took.
+/// The resources that it used.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Usage {
-    /// From its start to its end.
+    /// Time from its start to its end.
     pub(crate) seconds: f64,
-    /// Most memory that it had resident at once (`ru_maxrss`), in octets. This helper itself is
-    /// the least that can be seen: a few megabytes.
+    /// Most memory that was resident at once (`ru_maxrss`), in octets. This helper itself is the
+    /// minimum that can be seen: a few megabytes.
     pub(crate) peak_bytes: u64,
 }
 
-/// Runs the program with its output thrown away, and prints what it took as JSON.
+/// Runs the program with its output discarded, and prints its usage as JSON.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let [program, arguments @ ..] = args.command.as_slice() else { bail!("no program given") };
     let mut command = Command::new(program);

@@ -1,4 +1,4 @@
-//! A descriptor that is no socket, called as often as possible.
+//! A descriptor that is not a socket, called as often as possible.
 
 use std::fs::File;
 use std::io::Read;

@@ -1,5 +1,5 @@
-//! Programs that stall, cured while they run by `uncork tune --nodelay --pid`, and not any more when
-//! that is undone.
+//! Programs that stall, cured while they run by `uncork tune --nodelay --pid`, and stalling again
+//! when that is undone.
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;
@@ -24,16 +24,16 @@ use crate::toolbox::program;
 
 const BENCH: &str = "cure";
 const BENCH_GO: &str = "cure-go";
-/// Nagle meets delayed ACK: 40 ms and more.
+/// Nagle's algorithm meets delayed ACKs: 40 ms and more.
 const STALLED_MS: f64 = 30.0;
 const CURED_MS: f64 = 0.5;
-/// What was under way belongs to what was before, and the next may, too.
+/// The request under way belongs to the time before, and the next may, too.
 const SKIPPED: usize = 2;
 const REQUESTS: usize = 15;
 /// How long a request may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Python, and C linked statically.
+/// Measures Python, and C linked statically.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     may("uncork tune", &["ip", "python3", "cc"])?;
     let python = |place: &Namespace| {
@@ -47,7 +47,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Go.
+/// Measures Go.
 pub(crate) fn run_go(bed: &Bed<'_>) -> Result<Vec<Row>> {
     may("uncork tune", &["ip", "go"])?;
     let go = go(bed)?;
@@ -58,7 +58,7 @@ fn starting(place: &Namespace, file: &Path) -> Command {
     place.command(&file.to_string_lossy())
 }
 
-/// Request p50 of one process before it is cured, then, and after that is undone; over and over.
+/// Measures the request p50 of a process before it is cured, then, and after that is undone; repeatedly.
 fn cured(
     bed: &Bed<'_>,
     (bench, name): (&'static str, &str),
@@ -89,7 +89,7 @@ fn cured(
     ])
 }
 
-/// A running program that tells its requests' times.
+/// A running program that prints its requests' times.
 struct Stalling {
     running: Running,
     times_us: Receiver<f64>,
@@ -102,7 +102,7 @@ impl Stalling {
         // The port comes first.
         lines.find(|line| line.parse::<u16>().ok())?;
         let (sender, times_us) = channel();
-        // Until the program ends, or nobody listens any more.
+        // Until the program ends, or the receiver is dropped.
         thread::spawn(move || {
             while let Ok(time) = lines.find(|line| line.parse().ok()) {
                 if sender.send(time).is_err() {
@@ -113,7 +113,7 @@ impl Stalling {
         Ok(Self { running, times_us })
     }
 
-    /// The median of the requests that are yet to come.
+    /// Returns the median of the requests that are still to come.
     fn p50_ms(&self) -> Result<f64> {
         while self.times_us.try_recv().is_ok() {}
         let next = |_| self.times_us.recv_timeout(PATIENCE).context("it makes no requests");

@@ -1,4 +1,4 @@
-//! What spinning costs a server that has nothing to do.
+//! The cost of spinning for a server that has nothing to do.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +22,7 @@ const SPIN: Way = Way::Preload(&[("spin", "auto")]);
 /// Percent of a core.
 const AT_MOST: f64 = 2.0;
 
-/// Lets redis and nginx work, so that they learn to spin, and then watches them do nothing.
+/// Lets redis and nginx work, so that they learn to spin, and then measures them idle.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     let core = Place::OneCore.cores()?.server;
     let client = Place::TwoCores.cores().map_or(core, |cores| cores.client);
@@ -42,7 +42,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
             ]
         })
         .collect();
-    // Connections are being closed, and what was learned may still be at work: not idle yet.
+    // Connections are being closed, and what was learned may still be in effect: not idle yet.
     thread::sleep(Duration::from_secs(1));
     let seconds = bed.amount(10);
     let rounds = bed.rounds(3);
@@ -64,7 +64,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     Ok(rows.collect())
 }
 
-/// A second or so of one request after the other.
+/// Sends one request after the other for a second or so.
 fn work(bed: &Bed<'_>, (redis, nginx): (&Redis, &Nginx), way: &Way, core: usize) -> Result<()> {
     let requests = bed.amount(20_000);
     let get = Ask { test: "get", connections: 1, pipeline: 1, requests };
@@ -75,7 +75,7 @@ fn work(bed: &Bed<'_>, (redis, nginx): (&Redis, &Nginx), way: &Way, core: usize)
     Ok(())
 }
 
-/// Percent of a core that each process and its descendants use over `time`.
+/// Returns the percentage of a core that each process and its descendants use over `time`.
 fn watch(pids: &[u32], time: Duration) -> Result<Vec<f64>> {
     let ticks_a_second = sysconf(SysconfVar::CLK_TCK)?.context("no clock ticks")? as f64;
     let ticks = || {
@@ -91,7 +91,7 @@ fn watch(pids: &[u32], time: Duration) -> Result<Vec<f64>> {
     Ok(before.into_iter().zip(after).map(share).collect())
 }
 
-/// Parent and processor time of every process.
+/// Returns the parent and processor time of every process.
 fn table() -> BTreeMap<u32, (u32, u64)> {
     let Ok(entries) = fs::read_dir("/proc") else { return BTreeMap::new() };
     entries
@@ -104,9 +104,9 @@ fn table() -> BTreeMap<u32, (u32, u64)> {
         .collect()
 }
 
-/// Parent, and user and system time in clock ticks, out of /proc/PID/stat (proc_pid_stat(5)).
+/// Parses parent, and user and system time in clock ticks, from /proc/PID/stat (proc_pid_stat(5)).
 fn parse(stat: &str) -> Option<(u32, u64)> {
-    // The name in parentheses may hold anything, even parentheses.
+    // The name in parentheses may contain anything, even parentheses.
     let rest = stat.get(stat.rfind(')')? + 1..)?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let parent = fields.get(1)?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! What live tracing costs a server at full load.
+//! The cost of live tracing for a server at full load.
 
 use std::path::PathBuf;
 
@@ -16,11 +16,11 @@ use crate::process::Running;
 use crate::toolbox::program;
 
 const BENCH: &str = "live";
-/// Requests that may be lost to being watched: one in twenty.
+/// The share of requests that must remain while it is watched: all but one in twenty.
 const LEAST: f64 = 0.95;
 
-/// redis-benchmark GET with 50 connections, with and without `uncork doctor --pid` watching the
-/// server; a core each.
+/// Runs redis-benchmark GET with 50 connections, with and without `uncork doctor --pid` watching
+/// the server; a core each.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     if !geteuid().is_root() {
         return Err(Skip::new("live tracing needs root here").into());
@@ -50,7 +50,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     Ok(vec![row.bar(Bar::AtLeast(LEAST))])
 }
 
-/// A doctor who watches the process until it is dropped.
+/// Starts a doctor that watches the process until it is dropped.
 fn trace(bed: &Bed<'_>, pid: u32) -> Result<Running> {
     let dir: PathBuf = bed.scratch.dir("doctor")?;
     let job =

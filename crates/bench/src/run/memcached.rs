@@ -16,7 +16,7 @@ use crate::toolbox::program;
 
 const BENCH: &str = "memcached";
 
-/// One and sixteen connections.
+/// Runs one and sixteen connections.
 pub(crate) fn run(bed: &Bed<'_>, place: Place) -> Result<Vec<Row>> {
     let cores = place.cores()?;
     let milliseconds = bed.amount(500).to_string();
@@ -43,7 +43,7 @@ pub(crate) fn run(bed: &Bed<'_>, place: Place) -> Result<Vec<Row>> {
 fn start(bed: &Bed<'_>, way: &Way, core: usize) -> Result<(Running, u16)> {
     let dir = bed.scratch.dir("memcached")?;
     let port = free_port()?;
-    // It refuses to run as root unless told to.
+    // As root it refuses to run unless told to.
     let user: &[&str] = if geteuid().is_root() { &["-u", "root"] } else { &[] };
     let job = Job::new(program("memcached")?)
         .args(["-l", "127.0.0.1", "-p", &port.to_string(), "-U", "0", "-t", "1", "-m", "32"])

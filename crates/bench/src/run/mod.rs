@@ -120,7 +120,7 @@ pub(crate) enum Bench {
 }
 
 impl Bench {
-    /// The name.
+    /// Returns the name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::SmallWrites => "small-writes",
@@ -163,7 +163,7 @@ impl Bench {
         }
     }
 
-    /// Whether it is repeated on a core for each end, to be reported without a bar.
+    /// Returns whether it is repeated on a core for each end, to be reported without a bar.
     fn both_places(self) -> bool {
         use Bench::{Memcached, Nginx, Pgbench, Redis, SmallWrites};
         matches!(self, SmallWrites | Redis | Nginx | Pgbench | Memcached)
@@ -248,25 +248,25 @@ pub(crate) struct Args {
     strict: bool,
 }
 
-/// What every benchmark stands on.
+/// The environment of every benchmark.
 pub(crate) struct Bed<'a> {
     /// Our programs.
     pub(crate) tools: &'a Toolbox,
-    /// Where to write.
+    /// The working directory.
     pub(crate) scratch: &'a Scratch,
-    /// What to show.
+    /// The progress line.
     pub(crate) progress: &'a Progress,
     /// The library of 2007.
     pub(crate) autocork_2007: Option<PathBuf>,
-    /// F-Stack.
+    /// The checkout of F-Stack.
     pub(crate) fstack: Option<Checkout>,
-    /// Shorter runs.
+    /// Whether runs are shorter.
     pub(crate) quick: bool,
     rounds: Option<u32>,
 }
 
 impl Bed<'_> {
-    /// How many rounds: what the user says, or `full`, or few if it has to be quick.
+    /// Returns how many rounds are run: the user's number, or `full`, or few if it has to be quick.
     pub(crate) fn rounds(&self, full: usize) -> usize {
         match self.rounds {
             Some(rounds) => rounds as usize,
@@ -275,7 +275,7 @@ impl Bed<'_> {
         }
     }
 
-    /// How much work one run does: `full`, or a fifth of it if it has to be quick.
+    /// Returns how much work one run does: `full`, or a fifth of it if it has to be quick.
     pub(crate) fn amount(&self, full: u64) -> u64 {
         if self.quick { (full / 5).max(1) } else { full }
     }
@@ -291,7 +291,7 @@ struct Report<'a> {
     outcome: &'a Outcome,
 }
 
-/// Runs what was asked for; true if every bar is kept.
+/// Runs what was requested; true if every bar is met.
 pub(crate) fn run(args: &Args) -> Result<bool> {
     args.json.as_deref().map_or(Ok(()), writable)?;
     let machine = Machine::read();
@@ -324,8 +324,8 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     Ok(outcome.success(strict))
 }
 
-/// Whether there is somewhere to put the figures, before it takes an hour to get them. What is in the file
-/// stays until then.
+/// Checks that the figures can be written, before the hour that it takes to measure them. The file's
+/// contents are kept until then.
 fn writable(path: &Path) -> Result<()> {
     let opened = fs::File::options().append(true).create(true).open(path);
     opened.map(drop).with_context(|| format!("writing {}", path.display()))
@@ -348,14 +348,14 @@ fn measure(bed: &Bed<'_>, bench: Bench, one_core: bool, outcome: &mut Outcome) {
         }
         let title = format!("{name} ({} core{})", place.name(), plural(place));
         take(bed, (bench, place), &title, outcome);
-        // What keeps one place from running keeps the other as well: say it once.
+        // What keeps one place from running keeps the other as well: report it once.
         if outcome.skipped.last().is_some_and(|absent| absent.bench == title) {
             break;
         }
     }
 }
 
-/// Runs one, and says how it went: a whole run takes a while.
+/// Runs one, and reports the result at once, as a whole run takes a while.
 fn take(bed: &Bed<'_>, (bench, place): (Bench, Place), title: &str, outcome: &mut Outcome) {
     let score = |outcome: &Outcome| {
         let (kept, bars) = outcome.score();

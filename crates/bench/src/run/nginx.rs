@@ -20,18 +20,18 @@ use crate::toolbox::program;
 const BENCH: &str = "nginx";
 /// Bytes of the page that is served.
 const BODY_BYTES: usize = 602;
-/// Other files, and their bytes.
+/// Other files, and their sizes in bytes.
 pub(crate) const FILES: [(&str, usize); 2] = [("100k", 100_000), ("1m", 1_000_000)];
 
-/// What it answers with.
+/// The contents that it serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Serves {
     /// Files, with Debian's settings for sending (sendfile, tcp_nopush).
     Files,
-    /// [`BODY_BYTES`] that stand in its configuration, with what F-Stack asks of it: no sendfile, all connections of a
-    /// wait accepted, a listener with SO_REUSEPORT for each worker.
+    /// [`BODY_BYTES`] from its configuration, with the settings that F-Stack requires: no sendfile, all connections
+    /// accepted at a time, a listener with SO_REUSEPORT for each worker.
     Words,
-    /// The same by so many workers; of the others there is one.
+    /// The same with so many workers; the others have one.
     WordsBy(usize),
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Nginx {
 }
 
 impl Nginx {
-    /// Starts one.
+    /// Starts an nginx.
     pub(crate) fn start(bed: &Bed<'_>, way: &Way, core: usize) -> Result<Self> {
         let at = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
         let (job, dir) = prepare(bed, at, Serves::Files)?;
@@ -64,7 +64,7 @@ impl Nginx {
         Self::serving(bed, namespace, (at, Serves::Files), how)
     }
 
-    /// The same with what it is to answer with.
+    /// Starts one with what it is to serve.
     pub(crate) fn serving(
         bed: &Bed<'_>,
         namespace: &Namespace,
@@ -79,7 +79,7 @@ impl Nginx {
     }
 }
 
-/// What starts one that serves at this address, and the directory that it has for itself.
+/// Returns the job of one that serves at this address, and its own directory.
 pub(crate) fn prepare(bed: &Bed<'_>, at: SocketAddr, serves: Serves) -> Result<(Job, PathBuf)> {
     let dir = bed.scratch.dir("nginx")?;
     for (name, bytes) in [("index.html", BODY_BYTES)].iter().chain(&FILES) {
@@ -97,15 +97,15 @@ pub(crate) fn prepare(bed: &Bed<'_>, at: SocketAddr, serves: Serves) -> Result<(
     Ok((job, dir))
 }
 
-/// The body that is served.
+/// Returns the body that is served.
 pub(crate) fn body() -> String {
     "x".repeat(BODY_BYTES)
 }
 
-/// Nothing is logged.
+/// Returns the configuration, without logs.
 fn configuration(dir: &Path, at: SocketAddr, serves: Serves) -> String {
     let dir = dir.display();
-    // Workers of a root's nginx would otherwise not be allowed into the directory.
+    // The workers of root's nginx could otherwise not enter the directory.
     let user = if geteuid().is_root() { "user root;" } else { "" };
     let (events, sending, server) = match serves {
         Serves::Files => ("", "sendfile on; tcp_nopush on;", format!("listen {at}; root {dir};")),
@@ -130,7 +130,7 @@ fn configuration(dir: &Path, at: SocketAddr, serves: Serves) -> String {
     )
 }
 
-/// Keep-alive and a connection for each request, sixteen at a time.
+/// Measures keep-alive and a connection for each request, sixteen at a time.
 pub(crate) fn run(bed: &Bed<'_>, place: Place) -> Result<Vec<Row>> {
     let cores = place.cores()?;
     let wrk = program("wrk")?;
@@ -156,7 +156,7 @@ pub(crate) fn run(bed: &Bed<'_>, place: Place) -> Result<Vec<Row>> {
     compare(bed, (BENCH, place), |way| Nginx::start(bed, way, cores.server), &loads)
 }
 
-/// Requests a second, provided that every one was answered as it should be.
+/// Returns the requests per second, if every one was answered correctly.
 pub(crate) fn rate(text: &str) -> Result<f64> {
     let complaint = |line: &&str| {
         let line = line.trim_start();
@@ -170,7 +170,7 @@ pub(crate) fn rate(text: &str) -> Result<f64> {
     value.with_context(|| format!("understanding wrk, which says {text:?}"))
 }
 
-/// How many requests wrk has made.
+/// Returns how many requests wrk has made.
 pub(crate) fn requests(text: &str) -> Result<f64> {
     let line = text.lines().find_map(|line| line.trim().split_once(" requests in "));
     let count = line.and_then(|(count, _)| count.parse().ok()).filter(|count| *count > 0.0);

@@ -1,4 +1,4 @@
-//! What the library costs on a descriptor that is none of its business.
+//! The library's cost on a descriptor that is not a socket.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const BENCH: &str = "not-ours";
 /// Few enough for many rounds: about a quarter of a second each.
 const READS: u64 = 1_000_000;
 
-/// One-byte reads of /dev/zero, pinned to one core.
+/// Measures one-byte reads of /dev/zero, pinned to one core.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     let core = Place::OneCore.cores()?.client;
     let reads = bed.amount(READS).to_string();

@@ -1,5 +1,4 @@
-//! How long a program was on a processor: what else runs on the machine takes from a rate, but hardly
-//! from this.
+//! Processor time of programs: other load on the machine reduces a rate, but hardly changes this.
 
 use std::fs;
 use std::time::Duration;
@@ -10,7 +9,7 @@ use nix::sys::time::{TimeVal, TimeValLike};
 
 use crate::place::Cores;
 
-/// Time of a process and its children so far (those that it waits for not counted), with all threads that
+/// Returns the time of a process and its children so far (without those that it waits for), with all threads that
 /// they have now.
 pub(super) fn on_cpu(pid: u32) -> Result<Duration> {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
@@ -28,7 +27,7 @@ pub(super) fn on_cpu(pid: u32) -> Result<Duration> {
     Ok(total)
 }
 
-/// Time of all that this process has started and that has ended.
+/// Returns the time of all that this process has started and that has ended.
 pub(super) fn of_ended() -> Result<Duration> {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).context("asking what children took")?;
     let time = |value: TimeVal| {
@@ -40,8 +39,8 @@ pub(super) fn of_ended() -> Result<Duration> {
 /// The unit of /proc/stat: USER_HZ, which is 100 on every machine that this runs on.
 const TICK: Duration = Duration::from_millis(10);
 
-/// How long these two processors have had nothing to do so far. What is left of the time is all that was done there,
-/// interrupts included, which count as nobody's where they come while everybody sleeps.
+/// Returns how long these two processors have been idle so far. The rest of the time is all the work done there,
+/// including interrupts, which are attributed to no process where they come while all sleep.
 pub(super) fn idle(cores: Cores) -> Result<Duration> {
     let text = fs::read_to_string("/proc/stat")?;
     let of = |core: usize| {

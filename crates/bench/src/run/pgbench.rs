@@ -26,7 +26,7 @@ struct Postgres {
     port: u16,
 }
 
-/// One and eight connections.
+/// Runs one and eight connections.
 pub(crate) fn run(bed: &Bed<'_>, place: Place) -> Result<Vec<Row>> {
     let cores = place.cores()?;
     let pgbench = program("pgbench")?;
@@ -91,7 +91,7 @@ impl Postgres {
     }
 }
 
-/// PostgreSQL refuses to run as root.
+/// Returns the server's user, as PostgreSQL refuses to run as root.
 fn server_user() -> Result<Option<String>> {
     if !geteuid().is_root() {
         return Ok(None);
@@ -110,7 +110,7 @@ fn directory(bed: &Bed<'_>, user: Option<&str>) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// A copy of the library where the server's user can read it.
+/// Copies the library to where the server's user can read it.
 fn readable_library(bed: &Bed<'_>, dir: &Path) -> Result<PathBuf> {
     let copy = dir.join("libuncork.so");
     fs::copy(bed.tools.preload_library()?, &copy).context("copying the library for postgres")?;

@@ -1,4 +1,4 @@
-//! Who receives what over veth.
+//! Which processor receives frames over veth.
 
 use anyhow::{Result, ensure};
 use uncork_lab::place::DEVICE;
@@ -6,22 +6,22 @@ use uncork_netns::Namespace;
 
 use crate::place::Cores;
 
-/// Which processor does what an end's kernel has to do with a frame that has come, up to its TCP.
+/// The processor that does an end's kernel work for a received frame, up to its TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reception {
-    /// As veth has it: that of whoever has sent the frame. The client's share counts as the server's processor time
-    /// then, and the server's as its client's.
+    /// veth's default: the sender's. The client's share then counts as the server's processor time, and the
+    /// server's as its client's.
     Senders,
     /// Its own, as if devices interrupted it there (receive packet steering). Costs an interrupt of the other
-    /// processor, which coalescing would spare most of on a device.
+    /// processor, most of which coalescing would save on a device.
     Own,
 }
 
 impl Reception {
-    /// Both: what is asked of a second of a server's processor time is asked of both.
+    /// Both: what is required of a second of a server's processor time is required for both.
     pub(super) const ALL: [Self; 2] = [Self::Own, Self::Senders];
 
-    /// For what a benchmark says of itself.
+    /// Returns the name that a benchmark reports.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Senders => "each end receives on the sender's core",
@@ -29,7 +29,7 @@ impl Reception {
         }
     }
 
-    /// Says so to both ends' kernels: that of the server, and that of who asks.
+    /// Configures both ends' kernels: the server's, and the client's.
     pub(super) fn set(self, (near, far): (&Namespace, &Namespace), cores: Cores) -> Result<()> {
         for (host, core) in [(near, cores.server), (far, cores.client)] {
             let set = if self == Self::Own { mask(core) } else { "0".to_owned() };
@@ -45,7 +45,7 @@ impl Reception {
     }
 }
 
-/// A set of one processor as the kernel reads it: words of 32 in hexadecimal, the highest first.
+/// Formats the mask of one processor for the kernel: words of 32 bits in hexadecimal, the highest first.
 fn mask(core: usize) -> String {
     let first = format!("{:x}", 1_u32 << (core % 32));
     first + &",00000000".repeat(core / 32)

@@ -26,7 +26,7 @@ pub(crate) struct Redis {
 }
 
 impl Redis {
-    /// Starts one.
+    /// Starts a redis.
     pub(crate) fn start(bed: &Bed<'_>, way: &Way, core: usize) -> Result<Self> {
         let at = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
         let (job, dir) = prepare(bed, at)?;
@@ -51,7 +51,7 @@ impl Redis {
     }
 }
 
-/// What starts one that serves at this address, and the directory that it has for itself.
+/// Returns the job of one that serves at this address, and its own directory.
 fn prepare(bed: &Bed<'_>, at: SocketAddr) -> Result<(Job, PathBuf)> {
     let dir = bed.scratch.dir("redis")?;
     let job = Job::new(program("redis-server")?)
@@ -75,7 +75,7 @@ pub(crate) struct Ask<'a> {
     pub(crate) requests: u64,
 }
 
-/// Runs redis-benchmark once and gives requests a second.
+/// Runs redis-benchmark once and returns the requests per second.
 pub(crate) fn ask(
     (tools, benchmark): (&Toolbox, &Path),
     (ask, port): (Ask<'_>, u16),
@@ -92,18 +92,18 @@ pub(crate) fn ask(
     rate(&text).with_context(|| format!("understanding redis-benchmark, which says {text:?}"))
 }
 
-/// Requests a second: the second column of the line after the heading.
+/// Returns the requests per second: the second column of the line after the heading.
 pub(crate) fn rate(csv: &str) -> Option<f64> {
     column(csv, 1)
 }
 
-/// A column of the line after the heading, counted from zero.
+/// Returns a column of the line after the heading, counted from zero.
 pub(crate) fn column(csv: &str, at: usize) -> Option<f64> {
     let line = csv.lines().find(|line| !line.starts_with("\"test\""))?;
     line.split(',').nth(at)?.trim_matches('"').parse().ok()
 }
 
-/// GET and SET with one connection, with fifty, and sixteen requests at once.
+/// Measures GET and SET with one connection, with fifty, and sixteen requests at once.
 pub(crate) fn run(bed: &Bed<'_>, place: Place) -> Result<Vec<Row>> {
     let cores = place.cores()?;
     let benchmark = program("redis-benchmark")?;

@@ -1,4 +1,4 @@
-//! What the server benchmarks have in common: plain, the server under uncork, both under uncork.
+//! Common parts of the server benchmarks: plain, the server under uncork, both under uncork.
 
 use anyhow::Result;
 
@@ -26,18 +26,18 @@ const PAIRS: [(usize, Way, &str); 5] = [
     (1, Way::Plain, "server under uncork"),
     (1, KERNEL, BARRED),
     (2, USER, "both under uncork --hold user"),
-    // The same once more: what this row strays from 1 is the machine's doing.
+    // Plain once more: its deviation from 1 is the machine's.
     (3, Way::Plain, "plain again"),
 ];
 
-/// What a user runs, both ends with the defaults: the pair that has the bar.
+/// What a user runs, both ends with the defaults: the pair with the bar.
 const BARRED: &str = "both under uncork";
 
-/// Rounds after which all servers are started anew: one process may be a few percent faster than
-/// another of the same program for as long as it lives, by where its memory happens to lie.
+/// Rounds after which all servers are restarted: one process may be a few percent faster than
+/// another of the same program during its whole life, by where its memory happens to be.
 const ROUNDS_OF_A_SERVER: usize = 5;
 
-/// Runs a client in a way against a server; gives requests a second.
+/// Runs a client in a way against a server; returns the requests per second.
 pub(crate) type Request<'a, S> = Box<dyn Fn(&Way, &S) -> Result<f64> + 'a>;
 
 /// One load.
@@ -51,15 +51,15 @@ pub(crate) struct Load<'a, S> {
 /// Rates by load, pair and round.
 struct Rates(Vec<Vec<Vec<f64>>>);
 
-/// Runs every load in every pairing, interleaved, against servers that `start` starts in a way,
-/// and compares the rates with the plain one.
+/// Runs every load in every pairing, interleaved, against servers that `start` starts in a way, and
+/// compares the rates with the plain one.
 pub(crate) fn compare<S>(
     bed: &Bed<'_>,
     (bench, place): (&'static str, Place),
     start: impl Fn(&Way) -> Result<S>,
     loads: &[Load<'_, S>],
 ) -> Result<Vec<Row>> {
-    // Many short runs rather than few long ones: what else happens on the machine comes in bursts.
+    // Many short runs rather than few long ones: other load on the machine comes in bursts.
     let rounds = bed.rounds(if place == Place::OneCore { 25 } else { 6 });
     let mut rates = Rates(vec![vec![Vec::new(); PAIRS.len()]; loads.len()]);
     let mut left = rounds;
@@ -107,7 +107,7 @@ fn rows_of(
     PAIRS.iter().zip(rates).skip(1).map(row)
 }
 
-/// How many requests take about `seconds`, found with short runs of growing length.
+/// Returns how many requests take about `seconds`, found with short runs of increasing length.
 pub(crate) fn calibrate(seconds: f64, rate: impl Fn(u64) -> Result<f64>) -> Result<u64> {
     let mut requests = 2_000u64;
     let mut rates = Vec::new();

@@ -1,4 +1,4 @@
-//! What bulk senders do to a ping beside them: with the kernel's own settings, with those that
+//! The effect of bulk senders on a ping beside them: with the kernel's own settings, with those that
 //! `uncork lab tsq` applies by itself, and with what `uncork tune small-queues` sets on the device.
 
 use std::time::Duration;
@@ -20,17 +20,17 @@ use crate::stats::median;
 
 const BENCH: &str = "small-queues";
 const MBIT: u64 = 1_000_000;
-/// What a link carries of TCP's payload, with time stamps: 1448 of 1514 octets.
+/// The share of TCP's payload on a link, with timestamps: 1448 of 1514 octets.
 const PAYLOAD_SHARE: f64 = 0.956;
-/// With less than this of it, something else than the link was the bottleneck.
+/// Below this share of it, the link was not the bottleneck.
 const FILLED: f64 = 0.97;
-/// Figures of one measurement.
+/// Indices of the figures of one measurement.
 const PING: usize = 0;
 const THROUGHPUT: usize = 1;
 const LEAST_SHARE: usize = 2;
 const LARGEST_SHARE: usize = 3;
 
-/// Who chooses the settings.
+/// What chooses the settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     Kernel,
@@ -50,15 +50,15 @@ impl Who {
     }
 }
 
-/// A link, its senders, and what is promised there.
+/// A link, its senders, and the bars there.
 struct Load {
     name: &'static str,
     rate: u64,
     senders: u32,
     ping_ms: f64,
-    /// Of the throughput with the kernel's own settings.
+    /// Least share of the throughput with the kernel's own settings.
     throughput: Option<f64>,
-    /// How far a sender's part may be from an even share.
+    /// How far a sender's share may be from an even one.
     shares: Option<f64>,
 }
 
@@ -89,7 +89,7 @@ const LOADS: [Load; 3] = [
     },
 ];
 
-/// All loads, one after the other; the settings of each side by side.
+/// Measures all loads, one after the other; the settings of each side by side.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     may("uncork tune", &["ip", "tc", "ethtool"])?;
     let mut rows = Vec::new();
@@ -133,8 +133,8 @@ fn measure(bed: &Bed<'_>, load: &Load, who: Who) -> Result<Vec<f64>> {
     ])
 }
 
-/// What a user would do on the sending host who knows how many send: the rate is for uncork to find
-/// out.
+/// Does what a user on the sending host would do who knows the number of senders: uncork has to
+/// find out the rate.
 fn tuned(bed: &Bed<'_>, place: &Place, load: &Load) -> Result<Tuning> {
     let tuning = Tuning::new(bed)?;
     let netns = place.near.name();

@@ -1,4 +1,4 @@
-//! The published experiment: what the small writes cost, and what the best way would.
+//! The published experiment: the cost of small writes, and of the best alternative.
 
 use std::cell::RefCell;
 
@@ -12,7 +12,7 @@ use crate::outcome::{Bar, Compare, Row, Unit};
 use crate::place::Place;
 
 const BENCH: &str = "small-writes";
-/// Figures of one run: microseconds a packet, buffers a packet.
+/// Indices of the figures of one run: microseconds a packet, buffers a packet.
 const TIME: usize = 0;
 const BUFFERS: usize = 1;
 
@@ -44,7 +44,7 @@ fn entry(name: &'static str, (asks, cut, buffers): (Asks, Cut, u32), way: Way) -
     Entry { name, pattern: Pattern { asks, cut, buffers }, way, packets }
 }
 
-// Names, because each row looks its two sides up by them.
+// Named constants, because each row looks up its two sides by them.
 const SINGLE_15: &str = "--single_request, 15 buffers";
 const SINGLE_100: &str = "--single_request, 100 buffers";
 const USER_15: &str = "--hold user, 15 buffers";
@@ -63,7 +63,7 @@ const NOTHING_USER_100: &str = "no option, uncork run --hold user, 100 buffers";
 const OLD_100: &str = "library of 2007, 100 buffers";
 const OLD_HP: &str = "library of 2007, header+payload";
 
-/// Those whose logical packets must arrive whole: one read each on the server.
+/// Entries whose logical packets must arrive whole: one read each on the server.
 const WHOLE: [&str; 8] = [
     USER_15,
     USER_100,
@@ -93,7 +93,7 @@ fn entries(bed: &Bed<'_>) -> Vec<Entry> {
     ];
     let old = bed.autocork_2007.as_ref().map(|library| Way::Other {
         library: library.clone(),
-        // It keeps statistics in $HOME unless told not to, which costs it time.
+        // It keeps statistics in $HOME unless told not to, which costs time.
         env: vec![
             ("AUTOCORK_DUMP_INTERVAL".to_owned(), "0".to_owned()),
             ("HOME".to_owned(), bed.scratch.path().display().to_string()),
@@ -166,7 +166,7 @@ fn rows(found: &Found<'_>) -> Vec<Row> {
         (USER_100, Faster, NODELAY_100, Some(AtLeast(15.0))),
         (KERNEL_100, Ratio, CORK_100, Some(AtMost(1.05))),
         (KERNEL_HP, Ratio, CORK_HP, Some(AtMost(0.95))),
-        // Nobody who makes one system call a write can do better than that: the floor.
+        // A program that makes one system call a write cannot do better than this: the floor.
         (MORE_100, Ratio, CORK_100, None),
         (MORE_HP, Ratio, CORK_HP, None),
         (KERNEL_HP, Ratio, MORE_HP, None),
@@ -175,8 +175,8 @@ fn rows(found: &Found<'_>) -> Vec<Row> {
         (NOTHING_USER_15, Ratio, SINGLE_15, Some(AtMost(1.35))),
         (NOTHING_USER_100, Ratio, SINGLE_100, Some(AtMost(1.35))),
         (NOTHING_HP, Ratio, SINGLE_100, Some(AtMost(1.35))),
-        // One system call a write, by construction, as with the program's own TCP_CORK: this bar
-        // is missed by the default, and kept by --hold user.
+        // One system call a write, by construction, as with the program's own TCP_CORK: this bar is
+        // missed by the default, and met by --hold user.
         (NOTHING_KERNEL_15, Ratio, SINGLE_15, Some(AtMost(1.35))),
     ];
     let times = times.into_iter().filter_map(|(a, compare, b, bar)| {

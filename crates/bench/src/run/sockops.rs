@@ -1,5 +1,4 @@
-//! What `uncork tune` costs connections that last for one request: the programs that meet them are
-//! run for each.
+//! The cost of `uncork tune` for connections that last for one request: its eBPF programs run for each.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,13 +20,13 @@ use crate::process::run_to_end;
 use crate::toolbox::program;
 
 const BENCH: &str = "sockops";
-/// Of the requests a second, two in a hundred may be lost.
+/// The share of requests per second that must remain: two in a hundred may be lost.
 const LEAST: f64 = 0.98;
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// wrk with a connection for each request against nginx, on one core, so that nothing of the cost
-/// hides behind the waking of another: with and without `uncork tune --nodelay` in force. In a
-/// cgroup of its own, so that nobody else's connections are touched.
+/// Runs wrk with a connection for each request against nginx, on one core, so that none of the cost
+/// is hidden by waking another core: with and without `uncork tune --nodelay` in force. It uses a
+/// cgroup of its own, so that no other connections are affected.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     if !geteuid().is_root() {
         return Err(Skip::new("uncork tune needs root").into());
@@ -50,7 +49,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
             let _tuned = Tuned::make(bed, &group.path)?;
             ask()
         }),
-        // The same once more: what this strays from 1 is the machine's doing.
+        // Once more: its deviation from 1 is the machine's.
         Case::new("not tuned, again", ask),
     ];
     let samples = interleave(&mut cases, bed.rounds(25), bed.progress)?;
@@ -67,8 +66,8 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     Ok(vec![tuned, again, tuned_cpu, row(2, 1, &format!("not tuned, again, {cpu}"))])
 }
 
-/// CPU time of the server so far, and of all programs that were run to their end: what else runs on
-/// the machine takes from the rate, but hardly from this.
+/// Returns the CPU time of the server so far, and of all programs that were run to their end: other
+/// load on the machine reduces the rate, but hardly changes this.
 fn cpu_time(server: &Nginx) -> Result<Duration> {
     let mut total = on_cpu(server.running.pid())?;
     let ended = getrusage(UsageWho::RUSAGE_CHILDREN)?;
@@ -78,7 +77,7 @@ fn cpu_time(server: &Nginx) -> Result<Duration> {
     Ok(total)
 }
 
-/// What is in force until it is dropped, with a journal and a bpffs of its own.
+/// A tuning in force until it is dropped, with a journal and a bpffs of its own.
 struct Tuned<'a> {
     bed: &'a Bed<'a>,
     uncork: PathBuf,
@@ -110,7 +109,7 @@ impl Drop for Tuned<'_> {
     }
 }
 
-/// A cgroup that this process is in until it is dropped, with what it starts meanwhile.
+/// A cgroup that contains this process until it is dropped, with its new children.
 struct Group {
     path: PathBuf,
     before: PathBuf,
@@ -135,7 +134,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // What is left of it does nothing, and the next run has another name.
+        // What is left of it does nothing, and the next run uses another name.
         let _ = move_to(&self.before);
         let _ = fs::remove_dir(&self.path);
     }

@@ -1,4 +1,4 @@
-//! Round trips of 64 bytes, with ends that sleep and ends that spin.
+//! Round trips of 64 bytes, with sleeping and spinning ends.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const COUNT: u64 = 10_000;
 const SPIN: Way = Way::Preload(&[("spin", "auto")]);
 const NO_SPIN: Way = Way::Preload(&[("spin", "off")]);
 
-/// An echo in a way, on a core of its own.
+/// Starts an echo in a way, on a core of its own.
 fn echo(bed: &Bed<'_>, way: &Way, core: usize) -> Result<(Running, u16)> {
     let job = Job::new(&bed.tools.bench).args(["role", "pong"]).way(way).core(core);
     let (running, mut lines) = Running::start_piped(job.command(bed.tools)?, "the echo")?;
@@ -26,7 +26,7 @@ fn echo(bed: &Bed<'_>, way: &Way, core: usize) -> Result<(Running, u16)> {
     Ok((running, port))
 }
 
-/// Both ends plain, under the library without spinning, one end spinning, both spinning.
+/// Measures both ends plain, under the library without spinning, one end spinning, both spinning.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     let cores = Place::TwoCores.cores()?;
     let plain = echo(bed, &Way::Plain, cores.server)?;

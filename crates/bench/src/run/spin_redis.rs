@@ -15,13 +15,13 @@ const BENCH: &str = "spin-redis";
 
 const SPIN: Way = Way::Preload(&[("spin", "auto")]);
 
-/// Plain against both spinning.
+/// Compares plain with both spinning.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     let cores = Place::TwoCores.cores()?;
     let benchmark = program("redis-benchmark")?;
     let how = (bed.tools, benchmark.as_path());
     let seconds = if bed.quick { 0.3 } else { 1.0 };
-    // Kept until all is measured: they end when they are dropped.
+    // Kept until all is measured: they end when dropped.
     let mut servers = Vec::new();
     let mut cases = Vec::new();
     for (name, way) in [("plain", Way::Plain), ("--spin auto on both ends", SPIN)] {

@@ -1,4 +1,4 @@
-//! What it costs to start a process.
+//! The cost of starting a process.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -18,7 +18,7 @@ const BENCH: &str = "startup";
 const STARTS: u64 = 40;
 const MORE_MS: f64 = 2.0;
 
-/// `true` under `uncork run`, with the library preloaded, and plain; starter and started on
+/// Starts `true` under `uncork run`, with the library preloaded, and plain; starter and started on
 /// one core.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     let program = program("true")?;
@@ -56,7 +56,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     Ok(vec![row(2, "uncork run"), row(1, "LD_PRELOAD")])
 }
 
-/// Milliseconds from the start of `command` to its end.
+/// Returns the milliseconds from the start of `command` to its end.
 fn start(command: &mut Command) -> Result<f64> {
     let begun = Instant::now();
     let mut child = command.spawn().context("starting a process")?;

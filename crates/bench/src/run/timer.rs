@@ -1,4 +1,4 @@
-//! When bytes arrive that were written just before a busy loop: the timer has to push them.
+//! The arrival of bytes that were written just before a busy loop: the timer has to push them.
 
 use std::io::{ErrorKind, Read};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -16,18 +16,18 @@ use crate::roles::Message;
 
 const BENCH: &str = "timer";
 const SAMPLES: u64 = 60;
-/// Times as many connections are made at most to have that many samples that count.
+/// How many connections are made at most, as a multiple of the samples that must count.
 const TRIES: u64 = 10;
 /// How late a timer may be.
 const GRACE_MS: f64 = 1.0;
-/// A receiver that did not look for this long before it found something was not running, and does
-/// not know when it came.
+/// A receiver that did not poll for this long before it found something was not running, and does
+/// not know when that came.
 const BLIND: Duration = Duration::from_micros(200);
-/// A writer that waited for its core this long shared it with some other program, and what it
-/// wrote says nothing about the library.
+/// A writer that waited for its core this long shared it with another program, and what it wrote
+/// says nothing about the library.
 const CROWDED: Duration = Duration::from_micros(300);
 
-/// A way to hold, the bound that belongs to it, and how it is called.
+/// A hold mode, its bound, and its name.
 const SETTINGS: [(&str, Options, u64); 4] = [
     ("--hold kernel --bound 1ms", &[("hold", "kernel"), ("bound", "1ms")], 1),
     ("--hold user --bound 1ms", &[("hold", "user"), ("bound", "1ms")], 1),
@@ -35,7 +35,7 @@ const SETTINGS: [(&str, Options, u64); 4] = [
     ("--hold user --bound 5ms", &[("hold", "user"), ("bound", "5ms")], 5),
 ];
 
-/// Every bound, and the machine itself without the library.
+/// Measures every bound, and the machine itself without the library.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     let samples = bed.amount(SAMPLES);
     bed.progress.begin(SETTINGS.len() + 1);
@@ -69,8 +69,8 @@ fn row(name: &str, found: &Found) -> Row {
 struct Found {
     /// Milliseconds from just before the first write to its arrival.
     arrivals: Vec<f64>,
-    /// Samples during which some other program kept the sender from running, or the receiver
-    /// when the bytes came.
+    /// Samples during which another program kept the sender from running, or the receiver when the
+    /// bytes came.
     left_out: u64,
 }
 
@@ -111,7 +111,7 @@ fn arrivals(bed: &Bed<'_>, way: &Way, (bound, samples): (u64, u64)) -> Result<Fo
     Ok(found)
 }
 
-/// The longest that anything on this connection took; `None` if the receiver was not running.
+/// Returns the longest delay on this connection; `None` if the receiver was not running.
 fn latest(mut socket: &TcpStream) -> Result<Option<Duration>> {
     socket.set_nonblocking(true)?;
     let mut latest = Duration::ZERO;
@@ -163,7 +163,7 @@ mod tests {
         std::io::Write::write_all(&mut client, &message.encode()).unwrap();
         drop(client);
         let (socket, _) = listener.accept().unwrap();
-        // Late by what this test took, or unknown if it was kept from running just then.
+        // Late by the time that this test took, or unknown if it was kept from running just then.
         if let Some(late) = latest(&socket).unwrap() {
             assert!(late > Duration::ZERO && late < Duration::from_secs(5), "{late:?}");
         }

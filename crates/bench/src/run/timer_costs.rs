@@ -1,4 +1,4 @@
-//! What a timer costs a write, by the way it is made (docs/TIMER.md).
+//! The cost of a timer for a write, by the way it is implemented (docs/TIMER.md).
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::roles::Costs;
 const BENCH: &str = "timer-costs";
 const TIMES: u64 = 400_000;
 
-/// Each way by itself, on one core; reported, without bars.
+/// Measures each way separately, on one core; reported, without bars.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     let core = Place::OneCore.cores()?.client;
     let times = bed.amount(TIMES).to_string();

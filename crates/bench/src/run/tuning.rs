@@ -19,7 +19,7 @@ use crate::toolbox::program;
 /// Far more than a change takes.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Skips who may not make network namespaces and what is done in them, or lacks one of these programs.
+/// Skips without the privilege for network namespaces and their use, or without one of these programs.
 pub(super) fn may(doing: &str, programs: &[&str]) -> Result<()> {
     if !geteuid().is_root() {
         return Err(Skip::new(format!("network namespaces and {doing} need root")).into());
@@ -28,7 +28,7 @@ pub(super) fn may(doing: &str, programs: &[&str]) -> Result<()> {
     clear_leftovers()
 }
 
-/// Where changes are written down until they are undone.
+/// The journal of changes until they are undone.
 pub(super) struct Tuning {
     uncork: PathBuf,
     state: PathBuf,
@@ -36,13 +36,13 @@ pub(super) struct Tuning {
 }
 
 impl Tuning {
-    /// One with nothing in it.
+    /// Creates an empty journal.
     pub(super) fn new(bed: &Bed<'_>) -> Result<Self> {
         let uncork = bed.tools.uncork()?;
         Ok(Self { uncork, state: bed.scratch.dir("state")?, bpffs: bed.scratch.dir("bpf")? })
     }
 
-    /// `uncork tune` with these words; what it cannot do is an error.
+    /// Runs `uncork tune` with these words; what it cannot do is an error.
     pub(super) fn tune(&self, words: &str) -> Result<()> {
         run_to_end(self.command(words), "uncork tune", LIMIT).map(|_| ())
     }
@@ -63,7 +63,7 @@ impl Tuning {
 
 impl Drop for Tuning {
     fn drop(&mut self) {
-        // Nothing to undo is no error, and nothing mounted does no harm.
+        // With nothing to undo there is no error, and unmounting nothing does no harm.
         let _ = self.undo();
         let _ = umount2(&self.bpffs, MntFlags::MNT_DETACH);
     }

@@ -1,4 +1,4 @@
-//! What is wrong ends in one sentence, after what could be read.
+//! Every damage ends in one sentence, after what could be read.
 
 use std::io::{self, Read};
 
@@ -25,7 +25,7 @@ fn pcapng_of(frames: usize) -> Vec<u8> {
     [head(), packet(ORDER, 0, 3, FRAME.len(), (FRAME, &[])).repeat(frames)].concat()
 }
 
-/// The lie in which it ends, after so many frames.
+/// Returns the contradiction in which it ends, after so many frames.
 fn lie(file: &[u8], frames: usize) -> Lie {
     match read_all(file) {
         (read, _, Some(Error::Lies { lie, .. })) if read.len() == frames => lie,
@@ -50,7 +50,7 @@ fn a_file_cut_anywhere_gives_the_frames_before_the_cut() {
         for length in 4..head {
             let (frames, _, end) = read_all(&file[..length]);
             assert!(frames.is_empty());
-            // Between the section and its interface it is whole, and has no frames.
+            // Between the section and its interface the file is complete, and has no frames.
             let whole = length == section(ORDER).len() && file[0] == 0x0a;
             assert_eq!(matches!(end, Some(Error::CutOff { .. })), !whole, "{length}: {end:?}");
         }
@@ -69,7 +69,7 @@ fn what_is_no_capture_is_named_by_what_it_is() {
     assert!(sentence(&[0x28, 0xb5, 0x2f, 0xfd, 1]).contains("zstdcat FILE"));
 }
 
-/// Counts what is read of it.
+/// Counts what is read from it.
 struct Counted<R>(R, u64);
 
 impl<R: Read> Read for Counted<R> {
@@ -92,7 +92,7 @@ fn ten_gigabytes_of_zeros_end_at_once_wherever_they_begin() {
     assert!(matches!(begin(vec![]), (0, Error::NotACapture(_))));
     assert!(matches!(begin(pcap_of(2)), (2, Error::Lies { lie: Lie::Zeros, .. })));
     assert!(matches!(begin(pcapng_of(2)), (2, Error::Lies { lie: Lie::Zeros, .. })));
-    // Inside a record the zeros are its frame, and the next record is one of zeros.
+    // The zeros inside a record are its frame, and the next record consists of zeros.
     let mut cut = pcap_of(2);
     cut.truncate(cut.len() - 3);
     assert!(matches!(begin(cut), (2, Error::Lies { lie: Lie::Zeros, .. })));
@@ -106,7 +106,7 @@ fn a_length_that_lies_allocates_nothing() {
         assert!(matches!(lie(&file, 1), Lie::TooLong(_)));
 
         for kind in [1_u32, 2, 3, 6, 0x0a0d_0d0a] {
-            // In whole words, and more than the most.
+            // In whole words, and more than the maximum.
             let length = (length & !3).max((1 << 20) + 4);
             let mut block = block(ORDER, kind, &[0; 20]);
             block[4..8].copy_from_slice(&length.to_le_bytes());
@@ -121,7 +121,7 @@ fn a_length_that_lies_allocates_nothing() {
             assert!(capture.window.room_bytes() <= MAX_RECORD_BYTES);
         }
     }
-    // Of a kind that is stepped over anyway, it may be true.
+    // In a block type that is skipped anyway, the length may be true.
     let mut unknown = block(ORDER, 77, &[0; 20]);
     unknown[4..8].copy_from_slice(&0xffff_fffc_u32.to_le_bytes());
     let file = [pcapng_of(1), unknown].concat();
@@ -184,7 +184,7 @@ fn frames_of_interfaces_that_nobody_described_are_told() {
     assert_eq!(lie(&[pcapng_of(1), frame].concat(), 1), Lie::Interface(1));
     let simple = simple_packet(ORDER, 4, b"1234");
     assert_eq!(lie(&[section(ORDER), simple].concat(), 0), Lie::Interface(0));
-    // A new section knows nothing of the interfaces of the one before.
+    // A new section has none of the interfaces of the one before.
     let frame = packet(ORDER, 0, 3, FRAME.len(), (FRAME, &[]));
     assert_eq!(lie(&[pcapng_of(2), section(ORDER), frame].concat(), 2), Lie::Interface(0));
 }
@@ -202,7 +202,7 @@ fn options_of_an_interface_that_lie_are_passed_over_and_impossible_ones_told() {
         let frame = packet(ORDER, 0, 3_000_000, FRAME.len(), (FRAME, &[]));
         [section(ORDER), interface(ORDER, 1, 0, options), frame].concat()
     };
-    // A length beyond the block, and a resolution of no octets: as if they were not there.
+    // A length beyond the block, and a resolution of no octets, are ignored.
     for options in [vec![9, 0, 0xff, 0xff, 9, 0, 0, 0], option(ORDER, 9, &[])] {
         let (frames, _, end) = read_all(interface_with(&options).as_slice());
         assert!(end.is_none(), "{end:?}");
@@ -232,7 +232,7 @@ fn a_pcap_of_a_link_type_that_is_not_known_says_which_are() {
     assert!(end.contains("127 (802.11 with radiotap)") && end.contains("Ethernet"), "{end}");
 }
 
-/// Is interrupted before each read, and fails after what it has, as a disk does.
+/// A reader that is interrupted before each read, and fails after its data, as a disk does.
 struct Failing<'a> {
     rest: &'a [u8],
     interrupted: bool,

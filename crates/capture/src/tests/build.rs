@@ -1,6 +1,6 @@
-//! Writes captures, so that each part of them can be wrong on purpose.
+//! A writer of captures in which each part can be wrong on purpose.
 
-/// In which order numbers are written.
+/// The byte order in which numbers are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
     Little,
@@ -36,7 +36,7 @@ pub(super) const MICROSECONDS: u32 = 0xa1b2_c3d4;
 pub(super) const NANOSECONDS: u32 = 0xa1b2_3c4d;
 pub(super) const MODIFIED: u32 = 0xa1b2_cd34;
 
-/// The header of a pcap file.
+/// Returns the header of a pcap file.
 pub(super) fn pcap(order: Order, magic: u32, link: u32) -> Vec<u8> {
     let mut file = order.u32(magic).to_vec();
     file.extend(order.u16(2));
@@ -47,7 +47,7 @@ pub(super) fn pcap(order: Order, magic: u32, link: u32) -> Vec<u8> {
     file
 }
 
-/// One of its records.
+/// Returns a record of a pcap file.
 pub(super) fn record(
     order: Order,
     (seconds, fraction): (u32, u32),
@@ -61,7 +61,7 @@ pub(super) fn record(
     record
 }
 
-/// A block of a pcapng file around `body`, which is padded.
+/// Returns a block of a pcapng file around `body`, which is padded.
 pub(super) fn block(order: Order, kind: u32, body: &[u8]) -> Vec<u8> {
     let padded = body.len().next_multiple_of(4);
     let length = order.u32(u32::try_from(padded + 12).unwrap());
@@ -80,7 +80,7 @@ pub(super) fn section(order: Order) -> Vec<u8> {
     block(order, 0x0a0d_0d0a, &body)
 }
 
-/// An option, padded.
+/// Returns an option, padded.
 pub(super) fn option(order: Order, code: u16, value: &[u8]) -> Vec<u8> {
     let length = u16::try_from(value.len()).unwrap();
     let mut option = [order.u16(code), order.u16(length)].concat();
@@ -97,7 +97,7 @@ pub(super) fn interface(order: Order, link: u16, snap_bytes: u32, options: &[u8]
     block(order, 1, &body)
 }
 
-/// An enhanced packet block.
+/// Returns an enhanced packet block.
 pub(super) fn packet(
     order: Order,
     number: u32,
@@ -112,10 +112,10 @@ pub(super) fn packet(
     block(order, 6, &body)
 }
 
-/// The older packet block, with an interface number of half the length.
+/// Returns the older packet block, with an interface number of half the length.
 pub(super) fn old_packet(order: Order, number: u16, units: u64, frame: &[u8]) -> Vec<u8> {
     let mut body = order.u16(number).to_vec();
-    body.extend(order.u16(0xffff)); // drops: not known
+    body.extend(order.u16(0xffff)); // drops: unknown
     body.extend(timed(order, units, frame.len(), frame));
     block(order, 2, &body)
 }

@@ -1,4 +1,4 @@
-//! What is right is read right.
+//! Valid captures are read correctly.
 
 use std::io::{self, Read};
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn kept(time: Duration, link: LinkType, wire_bytes: usize, bytes: &[u8]) -> Kept
     Kept { time, link, wire_bytes, bytes: bytes.to_vec() }
 }
 
-/// Times of the frames, with everything else as expected.
+/// Returns the times of the frames, with everything else as expected.
 fn times(file: &[u8]) -> Vec<Duration> {
     let (frames, _, error) = read_all(file);
     assert!(error.is_none(), "{error:?}");
@@ -188,7 +188,7 @@ fn frames_of_an_interface_that_is_not_known_are_counted_and_left_out() {
     assert_eq!(counts.first_unknown_link, Some(UnknownLink(189)));
 }
 
-/// Gives what it has in the pieces in which it was written, and never more than was asked for.
+/// Returns its data in the pieces in which it was written, and never more than was asked for.
 struct Pieces {
     pieces: std::vec::IntoIter<Vec<u8>>,
     rest: Vec<u8>,
@@ -276,7 +276,7 @@ fn files_behind_each_other_are_read_as_if_they_were_one() {
             [pcap_file(order, MICROSECONDS), pcap_file(order, NANOSECONDS), pcapng_file(order)]
         })
         .chain([pcap_file(Order::Little, MODIFIED)].map(|mut file| {
-            // Its records have eight octets more: an interface, a protocol, a kind.
+            // Its records have eight more octets: an interface, a protocol, a kind.
             let frame = file.len() - FRAME.len();
             file.splice(frame..frame, [0; 8]);
             file
@@ -289,7 +289,7 @@ fn files_behind_each_other_are_read_as_if_they_were_one() {
             assert!(error.is_none(), "{error:?}");
             assert_eq!(frames.len(), 2, "{first:02x?} {second:02x?}");
             assert!(frames.iter().all(|frame| frame.bytes == FRAME));
-            // A section of pcapng behind another is no other file.
+            // A section of pcapng after another is no other file.
             let sections = [first, second].iter().all(|file| file.starts_with(&[0x0a, 0x0d]));
             assert_eq!(counts.files_behind, u64::from(!sections));
         }

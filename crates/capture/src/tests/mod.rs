@@ -12,7 +12,7 @@ use uncork_wire::link::LinkType;
 
 use crate::{Capture, Counts, Error};
 
-/// A frame, kept.
+/// An owned frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Kept {
     time: Duration,
@@ -21,7 +21,7 @@ struct Kept {
     bytes: Vec<u8>,
 }
 
-/// All frames, what was counted, and why it ended before the end.
+/// Returns all frames, the counts, and the error with which it ended, if any.
 fn read_all(reader: impl Read) -> (Vec<Kept>, Counts, Option<Error>) {
     let mut capture = match Capture::open(reader) {
         Ok(capture) => capture,

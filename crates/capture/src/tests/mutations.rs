@@ -1,5 +1,5 @@
-//! Captures that were whole once: cut, changed, put together wrongly. None may panic, run on
-//! without end, or end in anything but frames and one sentence.
+//! Captures that were valid once: cut, changed, wrongly combined. None may panic, loop forever, or
+//! end in anything but frames and one sentence.
 
 use std::io::Read;
 
@@ -14,7 +14,7 @@ use crate::Capture;
 
 const FRAME: &[u8] = b"an Ethernet frame, or so it says";
 
-/// One of each kind, small enough that a change hits something that matters.
+/// Returns one of each kind, small enough that a change hits something that matters.
 fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for (order, magic) in
@@ -46,7 +46,7 @@ fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// One thing that goes wrong with a file; positions count from anywhere.
+/// A defect of a file; positions wrap around.
 #[derive(Debug, Clone)]
 enum Change {
     Set(usize, u8),
@@ -56,7 +56,7 @@ enum Change {
     Cut(usize),
     Remove(usize, usize),
     Insert(usize, Vec<u8>),
-    /// Some of another seed, from there to there.
+    /// A range of another seed.
     Splice(usize, usize, usize, usize),
 }
 
@@ -111,7 +111,7 @@ fn apply(file: &mut Vec<u8>, change: &Change) {
 fn check(file: &[u8]) -> Result<(), TestCaseError> {
     let (frames, counts, end) = read_all(file);
     prop_assert_eq!(frames.len() as u64, counts.frames);
-    // Each frame takes a record of the file: no loop, nothing out of nothing.
+    // Each frame consumes a record of the file: no loop, and no frame from nothing.
     let bytes: usize = frames.iter().map(|frame| frame.bytes.len() + 12).sum();
     prop_assert!(bytes <= file.len());
     for frame in &frames {
@@ -167,7 +167,7 @@ proptest! {
     }
 }
 
-/// At most so many octets at once.
+/// A reader that returns at most so many octets at once.
 struct Piecewise<'a>(&'a [u8], usize);
 
 impl Read for Piecewise<'_> {

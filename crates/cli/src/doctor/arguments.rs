@@ -85,7 +85,7 @@ pub(crate) struct Doctor {
 }
 
 impl Doctor {
-    /// Whether it is said what to look at.
+    /// Checks that an input is given.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         if self.pcap.is_none() && self.live.pid.is_empty() && self.live.command.is_empty() {
             return Err(Failure::unusable(
@@ -97,7 +97,7 @@ impl Doctor {
     }
 }
 
-/// What somebody meant who gave a bare word, in a sentence.
+/// Says in a sentence what a bare word was probably meant to be.
 pub(crate) fn meant(word: &str, has_capture: bool) -> String {
     let name = shown(word);
     if has_capture {
@@ -115,7 +115,7 @@ pub(crate) fn meant(word: &str, has_capture: bool) -> String {
     format!("to watch the command {name}, say `uncork doctor -- {name} …`")
 }
 
-/// What is there and cannot be executed, or has a name that captures have.
+/// Returns whether a file exists that cannot be executed, or has a name as captures have.
 fn looks_like_a_capture(path: &Path) -> bool {
     let extension = path.extension().and_then(|extension| extension.to_str());
     let named = matches!(extension, Some("pcap" | "pcapng" | "cap" | "dump"));

@@ -8,12 +8,12 @@ use uncork_doctor::{Doctor, Report, Settings};
 
 use super::input::Input;
 
-/// Shorter than this it is done before a bar could be seen.
+/// Smaller captures are read before a bar could be seen.
 const WORTH_A_BAR_BYTES: u64 = 64 << 20;
-/// The bar is looked after each time so many frames have been read.
+/// How many frames are read between two updates of the bar.
 const FRAMES_BETWEEN_LOOKS: u64 = 1 << 15;
 
-/// What came of a capture.
+/// The result of reading a capture.
 pub(super) struct Examined {
     pub(super) report: Report,
     pub(super) counts: Counts,
@@ -46,12 +46,12 @@ pub(super) fn examine(input: Input, settings: Settings, quiet: bool) -> Result<E
     if let Some(progress) = progress {
         progress.finish_and_clear();
     }
-    // Whoever ends it by Ctrl-C may end it in the middle of a frame.
+    // Ctrl-C may end the writer in the middle of a frame.
     let broken = end.filter(|why| !(interrupted.get() && matches!(why, Error::CutOff { .. })));
     Ok(Examined { report: doctor.finish(), counts: capture.counts(), broken })
 }
 
-/// On a terminal, for what takes a while.
+/// Returns a progress bar, on a terminal, for a capture that takes a while.
 fn bar(input: &Input, quiet: bool) -> Option<ProgressBar> {
     let length = input.length_bytes.filter(|length| *length >= WORTH_A_BAR_BYTES)?;
     if quiet || !std::io::stderr().is_terminal() {

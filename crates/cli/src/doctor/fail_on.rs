@@ -7,7 +7,7 @@ use std::time::Duration;
 use uncork_doctor::{Kind, Report, Severity};
 use uncork_posix::config::parse_duration;
 
-/// Kinds of findings by the names that they have in the JSON.
+/// Kinds of findings, by their names in the JSON.
 pub(crate) const KINDS: [(&str, Kind); 11] = [
     ("nagle_delayed_ack", Kind::NagleDelayedAck),
     ("delayed_ack", Kind::DelayedAck),
@@ -29,14 +29,14 @@ pub(crate) enum FailOn {
     Stall(Duration),
     /// All stalls together are longer than this.
     Lost(Duration),
-    /// They are more than this share of the time that clients waited for replies.
+    /// All stalls together are more than this share of the time that clients waited for replies.
     Share(f64),
     /// There is a finding of this kind that is not harmless.
     Kind(Kind),
 }
 
 impl FailOn {
-    /// Whether it holds.
+    /// Returns whether it holds.
     pub(crate) fn holds(self, report: &Report) -> bool {
         match self {
             Self::Stall(limit) => longest_stall(report) > limit,
@@ -50,7 +50,7 @@ impl FailOn {
     }
 }
 
-/// The longest that somebody waited for TCP; a slow program is not TCP's doing.
+/// Returns the longest wait for TCP; a slow program is not TCP's fault.
 fn longest_stall(report: &Report) -> Duration {
     let findings = report.connections.iter().flat_map(|connection| &connection.findings);
     let stalls = findings
@@ -59,7 +59,7 @@ fn longest_stall(report: &Report) -> Duration {
     stalls.max().unwrap_or_default()
 }
 
-/// Time lost as a share of the time that requests took. Without requests, all or nothing.
+/// Returns the time lost as a share of the time that requests took. Without requests it is all or nothing.
 fn share(report: &Report) -> f64 {
     let (lost, request_time) = (report.summary.lost, report.summary.request_time);
     if request_time.is_zero() {
@@ -68,7 +68,7 @@ fn share(report: &Report) -> f64 {
     lost.as_secs_f64() / request_time.as_secs_f64()
 }
 
-/// Why a condition is none.
+/// Why a condition is invalid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Invalid(String);
 
@@ -104,7 +104,7 @@ impl FromStr for FailOn {
     }
 }
 
-/// `1%` as 0.01.
+/// Parses `1%` as 0.01.
 fn percentage(text: &str) -> Result<f64, Invalid> {
     let number = text.strip_suffix('%').and_then(|number| number.trim_end().parse::<f64>().ok());
     let share = number.filter(|percent| (0.0..=100.0).contains(percent));

@@ -1,4 +1,4 @@
-//! Where the capture comes from: a file, or a pipe that somebody still writes to.
+//! The source of the capture: a file, or a pipe that is still being written to.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -13,8 +13,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// Ctrl-C reaches `tcpdump` as well, which then writes what it still has and ends: so long it may
-/// take before what has come is all.
+/// How long `tcpdump` has to write the rest of its data after Ctrl-C, which reaches it as well,
+/// before the capture is taken to be complete.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A capture to be read.
@@ -22,10 +22,10 @@ pub(super) struct Input {
     file: File,
     /// Its length, if it has one.
     pub(super) length_bytes: Option<u64>,
-    /// What asks for an end of something that has none by itself.
+    /// The signals that end an input that has no end of its own.
     signals: Option<SignalFd>,
     interrupted: Rc<Cell<bool>>,
-    /// Until when the writer may still say something.
+    /// Until when more data of the writer is waited for.
     deadline: Cell<Option<Instant>>,
 }
 
@@ -53,15 +53,15 @@ impl Input {
         })
     }
 
-    /// Becomes true when it was ended by a signal and not by the writer.
+    /// Returns a flag that becomes true when the input was ended by a signal and not by the writer.
     pub(super) fn interrupted(&self) -> Rc<Cell<bool>> {
         Rc::clone(&self.interrupted)
     }
 
-    /// Waits until there is something to be read. False if somebody wants no more of it.
+    /// Waits until there is data to read. Returns false if a signal has ended the input.
     fn wait(&self, signals: &SignalFd) -> io::Result<bool> {
         loop {
-            // However much the writer still has to say.
+            // However much the writer still has.
             let deadline = self.deadline.get();
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Ok(false);
@@ -82,7 +82,7 @@ impl Input {
             }
             let [input, signal] = fds.map(|fd| fd.any().unwrap_or(true));
             if signal && signals.read_signal()?.is_some() {
-                // The second one is impatient.
+                // A second signal ends it at once.
                 if self.interrupted.replace(true) {
                     return Ok(false);
                 }
@@ -103,12 +103,12 @@ impl Read for Input {
     }
 }
 
-/// Whether that is how standard input is asked for.
+/// Returns whether the path stands for standard input.
 pub(super) fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// The signals by which people and service managers ask for an end.
+/// Returns the signals by which users and service managers ask a process to end.
 fn signals() -> io::Result<SignalFd> {
     let set: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
     let fd = SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;

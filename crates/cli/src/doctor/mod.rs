@@ -89,7 +89,7 @@ pub(crate) fn doctor(arguments: &Doctor) -> Result<i32, Failure> {
     Ok(verdict(&report, arguments))
 }
 
-/// How the capture is called in sentences.
+/// Returns the name of the capture in sentences.
 fn name_of(path: &Path) -> String {
     if is_stdin(path) {
         return "standard input".to_owned();
@@ -97,7 +97,7 @@ fn name_of(path: &Path) -> String {
     shown(&path.to_string_lossy()).into_owned()
 }
 
-/// The page comes last: if it cannot be written, what was found is told all the same.
+/// Prints the report. The page comes last: if it cannot be written, the findings are printed all the same.
 fn show(report: &Report, arguments: &Doctor, page: Option<Page>) -> Result<(), Failure> {
     match arguments {
         Doctor { quiet: true, .. } => {}
@@ -107,7 +107,7 @@ fn show(report: &Report, arguments: &Doctor, page: Option<Page>) -> Result<(), F
     page.map_or(Ok(()), |page| page.write(report))
 }
 
-/// What is missing in the report, and why.
+/// Reports what is missing from the report, and why.
 fn remark(name: &str, report: &Report, counts: Counts) {
     match counts.files_behind {
         0 => {}

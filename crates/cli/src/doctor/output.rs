@@ -1,4 +1,4 @@
-//! Where a report goes: a table, JSON, a page.
+//! The outputs of a report: a table, JSON, a page.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write as _};
@@ -13,14 +13,14 @@ use crate::failure::Failure;
 use crate::output;
 use crate::tables::Width;
 
-/// The report for people, on standard output.
+/// Prints the report for people, on standard output.
 pub(super) fn print_table(report: &Report) -> Result<(), Failure> {
     let text = table::render(report, Width::of_stdout());
     output::print(&text)
 }
 
-/// The report for programs, on standard output. Written as it is made: of a hundred thousand
-/// connections it is long.
+/// Prints the report for programs, on standard output. It is written as it is generated: of a hundred
+/// thousand connections it is long.
 pub(super) fn print_json(report: &Report) -> Result<(), Failure> {
     output::survive_broken_pipes();
     let mut out = BufWriter::new(io::stdout().lock());
@@ -34,28 +34,28 @@ pub(super) fn print_json(report: &Report) -> Result<(), Failure> {
     }
 }
 
-/// Whether both names are those of one file.
+/// Returns whether both names are those of one file.
 pub(super) fn are_same(one: &Path, other: &Path) -> bool {
     let file = |path: &Path| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
     file(one).is_some_and(|found| file(other) == Some(found))
 }
 
-/// The file of the page, opened before there is anything to write: nobody is to trace for an hour for a
-/// page that cannot be.
+/// The file of the page, opened before there is anything to write: an hour of tracing must not be
+/// wasted on a page that cannot be written.
 pub(super) struct Page {
     path: PathBuf,
     file: File,
-    /// Nothing is in it that anybody would miss.
+    /// Whether it was created here, and holds nothing that would be missed.
     is_new: bool,
 }
 
 impl Page {
-    /// If it is asked for.
+    /// Opens it, if it is asked for.
     pub(super) fn wanted(arguments: &Doctor) -> Result<Option<Self>, Failure> {
         arguments.html.as_deref().map(Self::open).transpose()
     }
 
-    /// What is there stays until the page is written.
+    /// Opens the file. Its content is kept until the page is written.
     fn open(path: &Path) -> Result<Self, Failure> {
         let is_new = path.symlink_metadata().is_err();
         let file = OpenOptions::new().append(true).create(true).open(path);
@@ -63,7 +63,7 @@ impl Page {
         Ok(Self { path: path.to_owned(), file, is_new })
     }
 
-    /// Writes it, in place of what was there.
+    /// Writes the page, in place of the old content.
     pub(super) fn write(mut self, report: &Report) -> Result<(), Failure> {
         self.is_new = false;
         let text = page::render(report);

@@ -1,4 +1,4 @@
-//! Reports as the doctor makes them, of every kind, for tests of what shows them.
+//! Reports as the doctor makes them, of every kind, for tests of their presentation.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -179,7 +179,7 @@ fn more_pictures(kind: Kind) -> Vec<Example> {
     }
 }
 
-/// How long each took: `(times, µs)`, spread a little.
+/// Returns how long each took: `(times, µs)`, spread a little.
 fn distribution(kind: Kind) -> &'static [(u64, u64)] {
     match kind {
         Kind::NagleDelayedAck | Kind::NoDelayNotInForce => {
@@ -333,7 +333,7 @@ fn of(summary: Summary, connections: Vec<Connection>) -> Report {
     Report { schema_version: SCHEMA_VERSION, summary, sampling, command, notes, connections }
 }
 
-/// Without privilege: a command that runs under uncork, and was looked at.
+/// Returns a report made without privilege: of a command that runs under uncork, and was polled.
 pub(crate) fn looked_at() -> Report {
     let process = Some(("probe", 4711, 7));
     let (client, server) = (party("10.0.0.1:40000", process), party("10.0.0.2:80", None));
@@ -358,20 +358,20 @@ pub(crate) fn looked_at() -> Report {
     report
 }
 
-/// Nothing was seen.
+/// Returns a report without connections.
 pub(crate) fn empty() -> Report {
     let summary = Summary { not_tcp: 7, ..Summary::default() };
     of(summary, Vec::new())
 }
 
-/// Connections were seen, and nothing is wrong with them.
+/// Returns a report of connections without a finding.
 pub(crate) fn healthy() -> Report {
     let mut report = report(Vec::new());
     report.summary.connections = 12;
     report
 }
 
-/// Three connections, as one evening with a capture might look.
+/// Returns three connections, as one evening with a capture might look.
 pub(crate) fn evening() -> Report {
     let redis = party("10.0.0.2:6379", Some(("redis-server", 812, 12)));
     let probe = party("10.0.0.1:40000", Some(("probe", 4711, 7)));
@@ -388,7 +388,7 @@ pub(crate) fn evening() -> Report {
     ])
 }
 
-/// One connection for each kind.
+/// Returns one connection for each kind.
 pub(crate) fn every_kind() -> Report {
     let each = KINDS.iter().enumerate().map(|(index, &kind)| {
         let client = party(&format!("10.0.0.1:{}", 40_000 + index), Some(("python3", 4711, 7)));
@@ -397,13 +397,13 @@ pub(crate) fn every_kind() -> Report {
     report(each.collect())
 }
 
-/// The program is slow, and nothing else.
+/// Returns a report of a slow program, and nothing else.
 pub(crate) fn slow_program() -> Report {
     let (client, server) = (party("10.0.0.1:40000", None), party("10.0.0.2:80", None));
     report(vec![connection(client, server, &[Kind::Application])])
 }
 
-/// What the doctor itself says of a client that writes twice for each request, and whose second
+/// Returns the doctor's own report of a client that writes twice for each request, and whose second
 /// write waits for an ACK that is 40 ms late.
 pub(crate) fn by_the_doctor() -> Report {
     let mut doctor = Doctor::new(Settings::default());
@@ -445,7 +445,7 @@ pub(crate) fn by_the_doctor() -> Report {
     doctor.finish()
 }
 
-/// A machine full of them, on IPv6.
+/// Returns the report of a machine with very many connections, over IPv6.
 pub(crate) fn many() -> Report {
     let each = (0..500).map(|index| {
         let client = party(&format!("[2001:db8::{index:x}]:{}", 32_768 + index), None);
@@ -459,7 +459,7 @@ pub(crate) fn many() -> Report {
     report(each.collect())
 }
 
-/// Names and sentences that would like to be markup, or drive a terminal.
+/// Returns names and sentences that try to be markup, or to control a terminal.
 pub(crate) fn hostile() -> Report {
     let evil = "</pre><script>alert(1)</script><img src=http://example.com/x onerror=alert(2)>";
     let client = party("10.0.0.1:40000", Some((evil, 1, 3)));

@@ -1,6 +1,6 @@
-//! The JSON against docs/doctor.schema.json: by a small check of its own, because the libraries
-//! for it bring forty packages along, one of them under a licence that deny.toml does not know.
-//! It knows the words that the schema uses, and complains of any other.
+//! Checks the JSON against docs/doctor.schema.json with a small validator of its own, because the
+//! libraries for it bring forty packages along, one of them under a licence that deny.toml does not
+//! know. It knows the keywords that the schema uses, and rejects any other.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ fn schema() -> Value {
     serde_json::from_str(include_str!("../../../../docs/doctor.schema.json")).unwrap()
 }
 
-/// What of `value` is not as the schema says, with its place.
+/// Returns where `value` violates the schema, with the place.
 fn faults(root: &Value, schema: &Value, value: &Value, place: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let mut complain = |ok: bool, what: &str| {
@@ -153,7 +153,7 @@ fn a_field_more_or_less_anywhere_is_found() {
     objects(&mut report.clone(), "", &mut |_, place| places.push(place.to_owned()));
     places.sort();
     places.dedup();
-    // Every object that the schema knows is somewhere in the sample.
+    // Every object that the schema defines occurs in the sample.
     let known = schema()["$defs"].as_object().unwrap().clone();
     let known = known.values().filter(|of| of["type"] == "object").count();
     assert!(places.len() >= known, "{places:?}");

@@ -9,13 +9,13 @@ use columns::Columns;
 
 mod columns;
 
-/// Room at the left of what belongs to a connection.
+/// Indentation of what belongs to a connection.
 const INDENT: usize = 3;
 
-/// Remedies of a finding: one at each end, as the page and the JSON have them all.
+/// Remedies shown for a finding: one at each end, as the page and the JSON have them all.
 const REMEDIES: usize = 2;
 
-/// What was found: a sentence, then connection by connection, worst first.
+/// Renders the findings: a sentence, then connection by connection, worst first.
 pub(crate) fn render(report: &Report, style: Width) -> String {
     let mut text = Text { text: String::new(), style };
     text.wrapped(0, &words::verdict(report), |style, line| style.bold(line));
@@ -37,7 +37,7 @@ pub(crate) fn render(report: &Report, style: Width) -> String {
     text.text
 }
 
-/// Whether something is wrong with it.
+/// Returns whether something is wrong with it.
 fn is_ill(connection: &Connection) -> bool {
     connection.findings.iter().any(|finding| finding.severity > Severity::Harmless)
 }
@@ -53,7 +53,7 @@ impl Text {
         self.text.push('\n');
     }
 
-    /// Words, broken where the terminal ends, each line painted.
+    /// Appends words, wrapped to the terminal's width, each line painted.
     fn wrapped(&mut self, indent: usize, words: &str, paint: impl Fn(Width, &str) -> String) {
         let room = self.style.columns().map(|columns| usize::from(columns).saturating_sub(indent));
         for line in wrap(&shown(words), room) {
@@ -66,7 +66,7 @@ impl Text {
         self.wrapped(0, words, |style, line| style.muted(line));
     }
 
-    /// A table, as much of it as fits; where hardly anything does, a line for each row.
+    /// Appends a table, as much of it as fits; where hardly anything does, a line for each row.
     fn columns(&mut self, indent: usize, columns: &Columns) {
         self.blank();
         match columns.fitting(self.style.less(indent)) {
@@ -83,12 +83,12 @@ impl Text {
         }
     }
 
-    /// Words behind a number that stands out to their left.
+    /// Appends words after a highlighted number on their left.
     fn numbered(&mut self, number: usize, words: &str) {
         let first = self.text.len();
         self.wrapped(INDENT, words, |style, line| style.bold(line));
         let number = format!("{number:<INDENT$}");
-        // Painted lines begin with the escape, which the number must share.
+        // Painted lines begin with an escape, which the number must share.
         let bold = self.style.bold(&number);
         self.text.replace_range(first..first + INDENT, &bold);
     }
@@ -119,7 +119,7 @@ impl Text {
         }
     }
 
-    /// What was seen, and what to do about it.
+    /// Appends what was seen, and what to do about it.
     fn finding<'a>(&mut self, finding: &'a Finding, one_of_many: bool, told: &mut Vec<&'a Remedy>) {
         self.blank();
         let mut seen = shown(&finding.evidence).into_owned();
@@ -138,13 +138,13 @@ impl Text {
             let or = if index == 0 { "At" } else { "Or at" };
             let how = format!("{or} the {}: {}:", words::role(remedy.at), shown(&remedy.why));
             self.wrapped(INDENT, &how, |_, line| line.to_owned());
-            // A line of its own, however long: it is there to be copied.
+            // A separate line, however long: it is meant to be copied.
             let line = self.style.command(&shown(&remedy.line));
             self.text += &format!("{:indent$}{line}\n", "", indent = INDENT + 2);
         }
     }
 
-    /// Connections with nothing or something harmless: here only if they were asked for.
+    /// Appends connections with nothing or something harmless: present only if they were asked for.
     fn well(&mut self, connections: &[&Connection]) {
         if connections.is_empty() {
             return;
@@ -166,7 +166,7 @@ impl Text {
         }
     }
 
-    /// What else there is to know, in lines that can be overlooked.
+    /// Appends further remarks, in muted lines.
     fn remarks(&mut self, report: &Report) {
         let summary = &report.summary;
         let listed = report.connections.iter().flat_map(|connection| &connection.findings);
@@ -203,7 +203,7 @@ impl Text {
     }
 }
 
-/// The first remedy at each end, best first.
+/// Returns the first remedy at each end, best first.
 fn best(remedies: &[Remedy]) -> Vec<&Remedy> {
     let mut best: Vec<&Remedy> = Vec::new();
     for remedy in remedies {
@@ -214,7 +214,7 @@ fn best(remedies: &[Remedy]) -> Vec<&Remedy> {
     best
 }
 
-/// What was found in all connections: a row for each kind.
+/// Returns the findings of all connections: a row for each kind.
 fn by_kind(connections: &[&Connection]) -> Columns {
     let rows = kinds(connections);
     let mut header = vec!["finding", "connections", "times", "lost"];
@@ -243,7 +243,7 @@ fn by_kind(connections: &[&Connection]) -> Columns {
     columns
 }
 
-/// What connections have in common.
+/// What connections with one kind of finding have in common.
 pub(crate) struct OfKind {
     pub(crate) kind: Kind,
     pub(crate) severity: Severity,
@@ -252,7 +252,7 @@ pub(crate) struct OfKind {
     pub(crate) lost: std::time::Duration,
 }
 
-/// The kinds that are not harmless, worst first.
+/// Returns the kinds that are not harmless, worst first.
 pub(crate) fn kinds(connections: &[&Connection]) -> Vec<OfKind> {
     let mut rows: Vec<OfKind> = Vec::new();
     for connection in connections {
@@ -280,7 +280,7 @@ pub(crate) fn kinds(connections: &[&Connection]) -> Vec<OfKind> {
             of_this.push(kind);
         }
     }
-    // The program's own time is no fault of TCP: last of what somebody waited for.
+    // The program's own time is no fault of TCP: it comes last of what was waited for.
     rows.sort_by_key(|row| {
         let program = row.kind == Kind::Application;
         std::cmp::Reverse((row.severity, !program, row.lost, row.times))
@@ -290,10 +290,10 @@ pub(crate) fn kinds(connections: &[&Connection]) -> Vec<OfKind> {
 
 fn of_findings(connection: &Connection) -> Columns {
     let header = vec!["finding", "bytes at", "ACK at", "times", "p50", "max", "lost"];
-    // The evidence below names both ends and the longest; the median is what is missed least.
+    // The evidence below names both ends and the longest; the median is missed least.
     let mut columns = Columns::new(header, 3, &[4, 5, 2, 1]);
     for finding in &connection.findings {
-        // Nobody holds anything where the program is slow, or sends at once and in pieces.
+        // Nothing is held where the program is slow, or sends at once and in pieces.
         let held = !matches!(finding.kind, Kind::Application | Kind::TinyPackets);
         let role = |role: Option<_>| role.filter(|_| held).map_or("-", words::role).to_owned();
         let time = |time| if finding.each.count == 0 { "-".to_owned() } else { words::time(time) };

@@ -1,4 +1,4 @@
-//! What the table and the page say in the same words.
+//! Wording that the table and the page share.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use uncork_doctor::{
     Command, Connection, Finding, InForce, Kind, Party, Report, Role, Severity, Uncork,
 };
 
-/// A kind of finding in a few words, at most 24 columns wide.
+/// Names a kind of finding in a few words, at most 24 columns wide.
 pub(crate) fn name(finding: &Finding) -> &'static str {
     match finding.kind {
         // Its ACK came as soon as the path allows.
@@ -15,7 +15,7 @@ pub(crate) fn name(finding: &Finding) -> &'static str {
     }
 }
 
-/// How it comes about.
+/// Explains how it comes about.
 pub(crate) fn explanation(kind: Kind) -> &'static str {
     match kind {
         Kind::NagleDelayedAck => {
@@ -68,7 +68,7 @@ pub(crate) fn explanation(kind: Kind) -> &'static str {
     }
 }
 
-/// The same for all findings of a kind.
+/// Names a kind, the same for all its findings.
 pub(crate) fn kind_name(kind: Kind) -> &'static str {
     match kind {
         Kind::NagleDelayedAck => "Nagle meets delayed ACK",
@@ -85,7 +85,7 @@ pub(crate) fn kind_name(kind: Kind) -> &'static str {
     }
 }
 
-/// Everything in one sentence.
+/// Sums the report up in one sentence.
 pub(crate) fn verdict(report: &Report) -> String {
     let summary = &report.summary;
     let seen = count(summary.connections, "connection");
@@ -141,13 +141,13 @@ pub(crate) fn verdict(report: &Report) -> String {
     format!("{found}: {stalls} {cost} {}{share}{own}.", time(summary.lost))
 }
 
-/// What was lost as a share of the time that requests took, if there was any that was answered.
+/// Returns what was lost as a share of the time that requests took, if any was answered.
 pub(crate) fn share_of_requests(report: &Report) -> Option<String> {
     let answered = report.connections.iter().any(|connection| connection.requests > 0);
     share(report.summary.lost, report.summary.request_time).filter(|_| answered)
 }
 
-/// The time that programs took, if that is all that was found.
+/// Returns the time that programs took, if that is all that was found.
 fn only_programs(report: &Report) -> Option<Duration> {
     let findings = || report.connections.iter().flat_map(|connection| &connection.findings);
     let ill = || findings().filter(|finding| finding.severity > Severity::Harmless);
@@ -155,7 +155,7 @@ fn only_programs(report: &Report) -> Option<Duration> {
     only.then(|| ill().map(|finding| finding.lost).sum())
 }
 
-/// What a connection lost, and what its program took.
+/// Says what a connection lost, and what its program took.
 pub(crate) fn cost(connection: &Connection) -> String {
     let by_program = programs_own(connection);
     let own = match by_program {
@@ -176,7 +176,7 @@ pub(crate) fn cost(connection: &Connection) -> String {
     format!("{stalls}, {} lost{}{own}", time(connection.lost), share.unwrap_or_default())
 }
 
-/// Time that the program at the other end of a connection took, which TCP did not.
+/// Returns the time that a connection's program took, which TCP did not.
 fn programs_own(connection: &Connection) -> Duration {
     let findings = connection.findings.iter().filter(|finding| {
         finding.kind == Kind::Application && finding.severity > Severity::Harmless
@@ -184,14 +184,14 @@ fn programs_own(connection: &Connection) -> Duration {
     findings.map(|finding| finding.lost).sum()
 }
 
-/// Two cells of a table: what was lost, and what was a program's own time; a dash for nothing.
+/// Returns two cells of a table: what was lost, and what was a program's own time; a dash for nothing.
 pub(crate) fn lost_and_own(kind: Kind, spent: Duration) -> (String, String) {
     let spent = if spent.is_zero() { "-".to_owned() } else { time(spent) };
     let nothing = "-".to_owned();
     if kind == Kind::Application { (nothing, spent) } else { (spent, nothing) }
 }
 
-/// The same as the end of a sentence.
+/// Says the cost at the end of a sentence.
 pub(crate) fn cost_of(kind: Kind, spent: Duration) -> String {
     match kind {
         _ if spent.is_zero() => String::new(),
@@ -200,12 +200,12 @@ pub(crate) fn cost_of(kind: Kind, spent: Duration) -> String {
     }
 }
 
-/// One end, with its process where that is known: `10.0.0.1:40000 (probe, pid 4711, fd 7)`.
+/// Names one end, with its process where that is known: `10.0.0.1:40000 (probe, pid 4711, fd 7)`.
 pub(crate) fn party(party: &Party) -> String {
     format!("{}{}", party.endpoint, process(party).map(|p| format!(" ({p})")).unwrap_or_default())
 }
 
-/// `probe, pid 4711, fd 7`
+/// Names the process: `probe, pid 4711, fd 7`.
 pub(crate) fn process(party: &Party) -> Option<String> {
     let process = party.process.as_ref()?;
     let thread = process.tid.filter(|tid| *tid != process.pid);
@@ -214,7 +214,7 @@ pub(crate) fn process(party: &Party) -> Option<String> {
     Some(format!("{}, pid {}{thread}{fd}", process.name, process.pid))
 }
 
-/// Who held what, as a sentence.
+/// Says which end held what, as a sentence.
 pub(crate) fn holders(finding: &Finding) -> Option<String> {
     let what = match finding.kind {
         Kind::Application => return None,
@@ -236,7 +236,7 @@ pub(crate) fn holders(finding: &Finding) -> Option<String> {
     }
 }
 
-/// How an end writes: `12 segments of 3 octets for each message of 45`.
+/// Describes how an end writes: `12 segments of 3 octets for each message of 45`.
 pub(crate) fn pattern(party: &Party) -> String {
     if party.messages == 0 {
         return "no message".to_owned();
@@ -248,7 +248,7 @@ pub(crate) fn pattern(party: &Party) -> String {
     format!("{messages}, {typically}{bytes} in {segments}")
 }
 
-/// Whether Nagle's algorithm was at work.
+/// Says whether Nagle's algorithm was at work.
 pub(crate) fn in_force(option: InForce) -> &'static str {
     match option {
         InForce::On => "on",
@@ -258,7 +258,7 @@ pub(crate) fn in_force(option: InForce) -> &'static str {
     }
 }
 
-/// The role as a heading.
+/// Returns the role as a heading.
 pub(crate) fn role(role: Role) -> &'static str {
     match role {
         Role::Client => "client",
@@ -266,7 +266,7 @@ pub(crate) fn role(role: Role) -> &'static str {
     }
 }
 
-/// What libuncork.so does for an end: `held in the kernel, 12 writes left as 4 packets`.
+/// Says what libuncork.so does for an end: `held in the kernel, 12 writes left as 4 packets`.
 pub(crate) fn uncork(uncork: &Uncork) -> String {
     if !uncork.helps() {
         return uncork.state.clone();
@@ -279,7 +279,7 @@ pub(crate) fn uncork(uncork: &Uncork) -> String {
     format!("hold {}, {writes} left as {packets}{held}{so_far}", uncork.hold)
 }
 
-/// How the command ended, if that is worth a word.
+/// Says how the command ended, if that is worth reporting.
 pub(crate) fn ended(command: &Command) -> Option<String> {
     match (command.status, command.signal) {
         (Some(0), _) => None,
@@ -293,18 +293,18 @@ pub(crate) fn ended(command: &Command) -> Option<String> {
     }
 }
 
-/// A number with what it counts: `1 process runs`, `2 processes run`.
+/// Formats a number with what it counts: `1 process runs`, `2 processes run`.
 pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", thousands(number), if number == 1 { one } else { many })
 }
 
-/// A number with its noun: `1 stall`, `1,204 stalls`.
+/// Formats a number with its noun: `1 stall`, `1,204 stalls`.
 pub(crate) fn count(number: u64, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{} {noun}{plural}", thousands(number))
 }
 
-/// `1,234,567`
+/// Formats a number with separators: `1,234,567`.
 pub(crate) fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -317,7 +317,7 @@ pub(crate) fn thousands(number: u64) -> String {
     text
 }
 
-/// Three digits and a unit: `12.3 µs`, `41.2 ms`, `5.70 s`.
+/// Formats a time with three digits and a unit: `12.3 µs`, `41.2 ms`, `5.70 s`.
 pub(crate) fn time(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     if seconds >= 99.95 {
@@ -340,7 +340,7 @@ pub(crate) fn time(time: Duration) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
-/// `61 %`; `None` where nobody waited for anything.
+/// Formats a share: `61 %`; `None` where nothing was waited for.
 pub(crate) fn share(part: Duration, whole: Duration) -> Option<String> {
     if whole.is_zero() {
         return None;

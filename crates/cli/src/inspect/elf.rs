@@ -1,5 +1,5 @@
-//! What an ELF file says about how it will be started. Only the pages that hold the headers
-//! are read, however large the file is.
+//! What an ELF file says about how it will be started. Only the pages that contain the headers are
+//! read, however large the file is.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ use object::elf::{self, FileHeader64};
 use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _};
 use object::read::{Error, ReadCache, ReadRef};
 
-/// What must be the same in the program, the library and uncork.
+/// The properties that must be the same in the program, the library and uncork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     /// 32 or 64 bits (`EI_CLASS`).
@@ -42,7 +42,7 @@ impl Identity {
         Ok(Self { class, data, machine })
     }
 
-    /// The name by which people know it.
+    /// Returns the machine's common name.
     pub(crate) fn name(self) -> String {
         let known = match (elf::Machine(self.machine), self.class == elf::ELFCLASS64.0) {
             (elf::EM_X86_64, true) => "x86-64",
@@ -62,12 +62,12 @@ impl Identity {
     }
 }
 
-/// What decides whether a library can be preloaded.
+/// The properties that decide whether a library can be preloaded.
 #[derive(Debug)]
 pub(super) struct Program {
-    /// Something that can be started, rather than an object file or a core dump.
+    /// Whether it can be started, unlike an object file or a core dump.
     pub(super) is_executable: bool,
-    /// Built by the Go tool chain, with or without libc.
+    /// Whether it was built by the Go tool chain, with or without libc.
     pub(super) is_go: bool,
     /// The loader that the program asks for (PT_INTERP).
     pub(super) interpreter: Option<PathBuf>,
@@ -95,25 +95,25 @@ impl Program {
         let kind = header.e_type(endian);
         Ok(Self {
             is_executable: kind == elf::ET_EXEC || kind == elf::ET_DYN,
-            // The kernel needs no sections: without them, or with damaged ones, only the note
-            // above can tell.
+            // The kernel needs no sections: without them, or with damaged ones, only the note above
+            // can tell.
             is_go: is_go || has_go_section(header, endian, data).unwrap_or(false),
             interpreter,
         })
     }
 }
 
-/// Why no loader runs for a program.
+/// Why a program is started without a loader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unloaded {
     /// It is statically linked.
     Static,
-    /// It is, by the Go tool chain.
+    /// It is statically linked by the Go tool chain.
     Go,
 }
 
-/// Why no loader runs for the program in this file; `None` if one does, if the file is the loader,
-/// to which the program was given as an argument, or if it is not to be told.
+/// Returns why no loader runs for the program in this file; `None` if one does, if the file is the
+/// loader, to which the program was given as an argument, or if it cannot be determined.
 pub(crate) fn unloaded(file: &Path) -> Option<Unloaded> {
     let program = Program::read(File::open(file).ok()?).ok()?;
     if own().is_ok_and(|own| own.is_loader(file)) {
@@ -126,7 +126,7 @@ pub(crate) fn unloaded(file: &Path) -> Option<Unloaded> {
     }
 }
 
-/// Whether all that the loader would map of a file is there.
+/// Returns whether all that the loader would map of a file is present.
 pub(crate) fn is_whole(file: File) -> bool {
     let Ok(length) = file.metadata().map(|metadata| metadata.len()) else { return false };
     let cache = ReadCache::new(file);
@@ -142,8 +142,8 @@ pub(crate) fn is_whole(file: File) -> bool {
     whole().unwrap_or(false)
 }
 
-/// The Go linker leaves these in every program, stripped or not, and the C linker keeps them
-/// in those that use cgo.
+/// Sections that the Go linker leaves in every program, stripped or not, and that the C linker
+/// keeps in programs that use cgo.
 const GO_SECTIONS: [&[u8]; 2] = [b".go.buildinfo", b".note.go.buildid"];
 
 fn has_go_section<'a, R: ReadRef<'a>>(
@@ -167,7 +167,7 @@ fn has_go_section<'a, R: ReadRef<'a>>(
     }))
 }
 
-/// What this program itself was built as: the library is built with it.
+/// How this program itself was built: the library is built in the same way.
 #[derive(Debug)]
 pub(super) struct Own {
     pub(super) identity: Identity,
@@ -187,7 +187,7 @@ pub(super) fn own() -> io::Result<Own> {
 }
 
 impl Own {
-    /// Whether `file` is the loader, by whichever of its names.
+    /// Returns whether `file` is the loader, under any of its names.
     pub(super) fn is_loader(&self, file: &Path) -> bool {
         match (fs::canonicalize(file), fs::canonicalize(&self.loader)) {
             (Ok(file), Ok(loader)) => file == loader,

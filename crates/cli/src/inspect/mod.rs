@@ -1,8 +1,7 @@
-//! Whether a library can be preloaded into a program, found out before it is started.
+//! Tests whether a library can be preloaded into a program, before that is started.
 //!
-//! The loader ignores LD_PRELOAD in silence where it cannot or may not follow it. Running the
-//! program all the same would be a fallback that nobody sees, so it is refused with the reason
-//! and with what works instead.
+//! The loader silently ignores LD_PRELOAD where it cannot or may not follow it. Running the program all
+//! the same would be an unnoticed fallback, so it is refused with the reason and with what works instead.
 
 mod elf;
 mod privilege;
@@ -21,14 +20,14 @@ pub(crate) use elf::{Identity, Unloaded, is_whole, unloaded};
 use crate::command;
 use crate::failure::Failure;
 
-/// The kernel looks at so many bytes to tell the kind of a program (BINPRM_BUF_SIZE).
+/// How many bytes the kernel reads to determine the kind of a program (BINPRM_BUF_SIZE).
 const HEAD_BYTES: usize = 256;
-/// The kernel follows so many interpreters of interpreters (fs/exec.c, `exec_binprm`).
+/// How many nested interpreters the kernel follows (fs/exec.c, `exec_binprm`).
 const MAX_INTERPRETERS: usize = 5;
-/// Runs what is neither ELF nor names an interpreter, as execvp does (`_PATH_BSHELL`).
+/// Runs what is neither ELF nor names an interpreter, as in execvp (`_PATH_BSHELL`).
 pub(crate) const SHELL: &str = "/bin/sh";
 
-/// What the library is preloaded for, which decides what works instead.
+/// The purpose of the preloading, which decides what works instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum For {
     /// To hold small writes.
@@ -44,7 +43,7 @@ pub(crate) fn inspect(program: &Path, path: Option<&OsStr>, what: For) -> Result
     for _ in 0..=MAX_INTERPRETERS {
         let subject = Subject { command: program, file: &file, what };
         let next = match look(&file) {
-            // Executable and not readable: the kernel runs it, the loader preloads into it.
+            // Executable but not readable: the kernel runs it, and the loader preloads into it.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(()),
             Err(error) => {
                 return Err(Failure::not_executable(format!("{subject} cannot be read: {error}")));
@@ -59,7 +58,7 @@ pub(crate) fn inspect(program: &Path, path: Option<&OsStr>, what: For) -> Result
     Err(Failure::not_executable(format!("{program} cannot be executed: too many interpreters")))
 }
 
-/// What is inspected, and for which command: the two differ for a script.
+/// The file that is inspected, and the command for which it is: the two differ for a script.
 struct Subject<'a> {
     command: &'a Path,
     file: &'a Path,
@@ -76,7 +75,7 @@ impl core::fmt::Display for Subject<'_> {
     }
 }
 
-/// What the first bytes of a program say.
+/// The kind of a program, by its first bytes.
 enum Kind {
     Elf(File),
     Script(script::Line),
@@ -100,7 +99,7 @@ fn look(file: &Path) -> io::Result<Kind> {
     Ok(script::first_line(head).map_or(Kind::Other, Kind::Script))
 }
 
-/// The interpreter that the kernel would start, or behind `env` the one that it would find.
+/// Returns the interpreter that the kernel would start or, after `env`, the one that it would find.
 fn interpreter(
     subject: &Subject<'_>,
     line: &script::Line,
@@ -152,7 +151,7 @@ fn suitable(subject: &Subject<'_>, opened: File) -> Result<(), Failure> {
         return Err(Failure::own(remedy::go(subject)));
     }
     match &program.interpreter {
-        // The loader itself, given the program as an argument, heeds LD_PRELOAD.
+        // The loader itself, given the program as an argument, honours LD_PRELOAD.
         None if own.is_loader(subject.file) => return Ok(()),
         None => return Err(Failure::own(remedy::statically_linked(subject))),
         Some(loader) => same_library(subject, loader, &own)?,
@@ -163,7 +162,7 @@ fn suitable(subject: &Subject<'_>, opened: File) -> Result<(), Failure> {
     }
 }
 
-/// The loader of another C library may know LD_PRELOAD, but cannot load a library of this one.
+/// Refuses another C library's loader, which may know LD_PRELOAD but cannot load a library of this one.
 fn same_library(subject: &Subject<'_>, loader: &Path, own: &elf::Own) -> Result<(), Failure> {
     if loader.file_name() != own.loader.file_name() {
         return Err(Failure::own(remedy::other_library(subject, loader)));

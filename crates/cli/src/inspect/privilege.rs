@@ -1,4 +1,4 @@
-//! Programs that the kernel starts with more rights than the caller has: the loader then runs
+//! Programs that the kernel starts with more privileges than the caller has: the loader then runs
 //! in secure mode (ld.so(8)) and ignores LD_PRELOAD.
 
 use std::fs::Metadata;
@@ -10,7 +10,7 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{getgid, getuid};
 use rustix::io::Errno;
 
-/// What a program gains by being started.
+/// What a program gains when it is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gained {
     /// The user id of its owner.
@@ -26,11 +26,11 @@ const SET_GROUP_ID: u32 = 0o2000;
 /// Without group execution the bit means mandatory locking, not set-group-ID.
 const GROUP_EXECUTE: u32 = 0o010;
 
-/// What starting `file` would add to the *real* ids of this process; `None` if the loader
+/// Returns what starting `file` would add to the *real* ids of this process; `None` if the loader
 /// will not be in secure mode for it (security/commoncap.c).
 pub(super) fn gained(file: &Path, metadata: &Metadata) -> Option<Gained> {
     let gained = ids(metadata).or_else(|| capabilities(file))?;
-    // Both take the rights away, and with them the reason for secure mode.
+    // Both take the privileges away, and with them the reason for secure mode.
     let no_new_privileges = prctl::get_no_new_privs().unwrap_or(false);
     let no_setuid_mount =
         statvfs(file).is_ok_and(|mount| mount.flags().contains(FsFlags::ST_NOSUID));
@@ -51,7 +51,7 @@ fn ids(metadata: &Metadata) -> Option<Gained> {
 }
 
 fn capabilities(file: &Path) -> Option<Gained> {
-    // root gains nothing by them.
+    // root gains nothing by file capabilities.
     if getuid().is_root() {
         return None;
     }
@@ -63,13 +63,13 @@ fn capabilities(file: &Path) -> Option<Gained> {
     }
 }
 
-/// The name of a user, or its number.
+/// Returns the name of a user, or its number.
 pub(super) fn user_name(uid: u32) -> String {
     let found = nix::unistd::User::from_uid(uid.into());
     found.ok().flatten().map_or_else(|| format!("#{uid}"), |user| user.name)
 }
 
-/// The name of a group, or its number.
+/// Returns the name of a group, or its number.
 pub(super) fn group_name(gid: u32) -> String {
     let found = nix::unistd::Group::from_gid(gid.into());
     found.ok().flatten().map_or_else(|| format!("#{gid}"), |group| group.name)

@@ -5,14 +5,14 @@ use std::path::Path;
 use super::privilege::{Gained, group_name, user_name};
 use super::{For, Identity, Subject};
 
-/// What helps without preloading, whichever side this program is.
+/// What helps without preloading, at whichever end this program is.
 const WITHOUT_PRELOADING: &str = "Instead, start it without uncork and set TCP_NODELAY from outside by \
      `sudo uncork tune --nodelay --pid PID`, or turn it on in the program's own \
      configuration if it has such an option, or let the receiving host acknowledge at once: \
      there, `ip route change ROUTE quickack 1`, with ROUTE as `ip route show` prints the one \
      to the sender";
 
-/// What a program that was to have the stack can do without it.
+/// What works without the stack for a program that was to have it.
 const WITHOUT_THE_STACK: &str =
     "Instead, run it without --stack and without uncork, on the kernel's sockets";
 
@@ -47,7 +47,7 @@ pub(super) fn go(subject: &Subject<'_>) -> String {
     )
 }
 
-/// The kernel takes it for the last letter of the interpreter's name.
+/// Refuses a carriage return, which the kernel takes for the last letter of the interpreter's name.
 pub(super) fn carriage_return(subject: &Subject<'_>) -> String {
     format!(
         "{subject} cannot be executed: its first line ends with a carriage return, as DOS writes lines, which \

@@ -1,4 +1,4 @@
-//! The first line of a script, read as the kernel reads it (fs/binfmt_script.c), and what
+//! The first line of a script, parsed as the kernel does (fs/binfmt_script.c), and what
 //! `/usr/bin/env` in it makes of it.
 
 use std::ffi::{OsStr, OsString};
@@ -18,7 +18,7 @@ pub(crate) fn first_line(head: &[u8]) -> Option<Line> {
     let end = line.iter().position(|&byte| byte == b'\n');
     let line = trim(&line[..end.unwrap_or(line.len())]);
     let split = line.iter().position(|&byte| is_blank(byte) || byte == 0);
-    // A name that fills all the kernel looks at may be cut off: it refuses to guess.
+    // A name that fills all that the kernel reads may be cut off: the kernel refuses it.
     if end.is_none() && split.is_none() && head.len() >= super::HEAD_BYTES {
         return None;
     }
@@ -33,7 +33,7 @@ pub(crate) fn first_line(head: &[u8]) -> Option<Line> {
     })
 }
 
-/// What a first line runs in the end.
+/// The program that a first line finally runs.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Behind {
     /// It is not `env`, or `env` has nothing to look up: the interpreter itself counts.
@@ -70,7 +70,7 @@ pub(crate) fn through_env(line: &Line) -> Behind {
     Behind::Nothing
 }
 
-/// The text behind `-S` in its spellings (`-S text`, `-Stext`, `-vS text`, `--split-string=`).
+/// Returns the text after `-S` (`-S text`, `-Stext`, `-vS text`, `--split-string=`).
 fn split_string(argument: &[u8]) -> Option<&[u8]> {
     if let Some(text) = argument.strip_prefix(b"--split-string") {
         return Some(text.strip_prefix(b"=").unwrap_or(text));
@@ -80,8 +80,8 @@ fn split_string(argument: &[u8]) -> Option<&[u8]> {
     flags[..at].iter().all(|byte| b"v0".contains(byte)).then(|| &flags[at + 1..])
 }
 
-/// Splits at blanks outside of quotes, as `env -S` does; a backslash takes the next byte as
-/// it is. Variables are not expanded: a name that depends on one is looked up as it stands.
+/// Splits at blanks outside quotes, as `env -S` does; a backslash takes the next byte literally.
+/// Variables are not expanded: a name that depends on one is looked up as written.
 fn words(text: &[u8]) -> Vec<Vec<u8>> {
     let mut words = Vec::new();
     let mut word: Option<Vec<u8>> = None;

@@ -1,4 +1,4 @@
-//! Programs of each kind, made here by the C compiler and by patching what it made.
+//! Programs of each kind, built here by the C compiler and by patching its output.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -39,7 +39,7 @@ impl Fixtures {
         path
     }
 
-    /// A copy of `program` with bytes replaced at an offset.
+    /// Returns a copy of `program` with bytes replaced at an offset.
     fn patched(&self, program: &Path, patches: &[(usize, &[u8])]) -> PathBuf {
         let mut bytes = fs::read(program).unwrap();
         for (offset, new) in patches {
@@ -213,12 +213,12 @@ fn set_user_id_counts_only_if_it_gains_anything() {
     let fixtures = Fixtures::new();
     let program = fixtures.compile("program", &[]);
     let mode = |mode| fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
-    // The caller's own: nothing is gained, the loader stays out of secure mode.
+    // It is the caller's own: nothing is gained, and the loader stays out of secure mode.
     mode(0o6755);
     accepted(&program);
     let gains = if nix::unistd::geteuid().is_root() {
         chown(&program, Some(65534), None).unwrap();
-        // chown takes the bit away.
+        // chown has cleared the bit.
         mode(0o4755);
         program.clone()
     } else {

@@ -39,7 +39,7 @@ impl Experiment {
         }
     }
 
-    /// What it runs, and the Debian package that has it.
+    /// Returns the programs that it runs, and the Debian package of each.
     pub(super) fn programs(&self) -> &'static [(&'static str, &'static str)] {
         const IP: (&str, &str) = ("ip", "iproute2");
         match self {
@@ -50,7 +50,7 @@ impl Experiment {
         }
     }
 
-    /// Whether it is of no use without the privilege to make network namespaces.
+    /// Returns whether it is useless without the privilege to create network namespaces.
     pub(super) fn needs_namespaces(&self) -> bool {
         !matches!(self, Self::Kernels(_))
     }
@@ -274,14 +274,14 @@ pub(super) struct Link {
     pub(super) command: Vec<OsString>,
 }
 
-/// A value for what the near end sends, and one for what the far end does.
+/// A value for what the near end sends, and one for what the far end sends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Both<T> {
     pub(super) near: T,
     pub(super) far: T,
 }
 
-/// `a` for both, or `a/b`.
+/// Parses `a` for both, or `a/b`.
 fn both<T: Copy + Send + Sync + 'static>(
     one: fn(&str) -> Result<T, String>,
 ) -> impl Fn(&str) -> Result<Both<T>, String> + Clone + Send + Sync + 'static {

@@ -1,31 +1,31 @@
-//! Tables that are broader than a terminal: broken between groups of columns, never within a word.
+//! Tables that are wider than a terminal: broken between groups of columns, never within a word.
 
 use crate::tables::{Width, lines, table};
 
-/// What a column takes beside its widest cell.
+/// What a column needs besides its widest cell.
 const PADDING: usize = 2;
 
 /// A table with names in its first column and figures in all others.
 pub(super) struct Broad<'a> {
-    /// What the names are of.
+    /// The heading of the names.
     pub(super) names: &'a str,
     /// Headings of the figures; a group stays together where it fits.
     pub(super) groups: &'a [&'a [&'a str]],
     /// A name and a figure for each heading.
     pub(super) rows: Vec<Vec<String>>,
-    /// Whether the figures are words, which are read from the left.
+    /// Whether the figures are words, which are left-aligned.
     pub(super) words: bool,
 }
 
 impl Broad<'_> {
-    /// As few tables below each other as fit, each with the names.
+    /// Renders as few tables below each other as fit, each with the names.
     pub(super) fn render(&self, width: Width) -> String {
         let blocks = self.blocks(width.columns().map(usize::from));
         let parts: Vec<String> = blocks.iter().map(|block| self.block(block, width)).collect();
         parts.join("\n")
     }
 
-    /// Which figures stand beside each other.
+    /// Returns which figures are placed side by side.
     fn blocks(&self, room: Option<usize>) -> Vec<Vec<usize>> {
         let names = self.wide(0, self.names);
         let mut blocks: Vec<Vec<usize>> = vec![Vec::new()];
@@ -35,7 +35,7 @@ impl Broad<'_> {
             let wide: Vec<usize> =
                 group.iter().enumerate().map(|(n, head)| self.wide(first + n, head)).collect();
             let fits = |taken: usize, more: usize| room.is_none_or(|room| taken + more <= room);
-            // A group that fits nowhere begins a block of its own, too, and is broken there.
+            // A group that fits nowhere also begins a block of its own, and is broken there.
             let mut begin_new = !fits(taken, wide.iter().sum());
             for (n, wide) in wide.into_iter().enumerate() {
                 let is_empty = blocks.last().is_some_and(Vec::is_empty);
@@ -69,7 +69,7 @@ impl Broad<'_> {
         let begins = columns.first() == Some(&1);
         for row in &self.rows {
             let cell = |column: &usize| row.get(*column).is_some_and(|cell| !cell.is_empty());
-            // A heading has no figures anywhere; a row without any here has been shown above.
+            // A heading has no figures in any block; a row without any in this one has been shown above.
             if !begins && row.len() > 1 && !columns.iter().any(cell) {
                 continue;
             }
@@ -84,7 +84,7 @@ impl Broad<'_> {
 pub(super) mod tests {
     use super::*;
 
-    /// Nothing is broken: lines have room, and each of these words stands there whole.
+    /// Asserts that nothing is broken: lines fit, and each of these words is whole.
     pub(in crate::lab) fn assert_whole(text: &str, columns: usize, words: &[String]) {
         for line in text.lines() {
             assert!(line.chars().count() <= columns, "{line:?} in\n{text}");

@@ -1,7 +1,7 @@
-//! The pages of the lab in a real browser: on a wide, a middling and a narrow screen nothing is cut off, no
-//! text lies on another and no line goes through one.
+//! The pages of the lab in a real browser: on a wide, a medium and a narrow screen nothing is cut off, no
+//! texts overlap and no line crosses one.
 //!
-//! UNCORK_LAB_PAGES=DIRECTORY keeps the pages there, for the eye.
+//! UNCORK_LAB_PAGES=DIRECTORY keeps the pages there, for inspection.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ fn nothing_is_cut_off_or_written_over_however_wide_the_screen_is() {
         if let Some(kept) = std::env::var_os("UNCORK_LAB_PAGES") {
             std::fs::write(Path::new(&kept).join(format!("{name}.html")), &page).unwrap();
         }
-        // 830 and 810 are about where tables become rows that stand alone.
+        // Between 830 and 810 tables become rows that stand alone.
         let faults = browser.faults(name, &page, &[1280, 950, 830, 810, 400]);
         assert!(faults.is_empty(), "{name}:\n{}", faults.join("\n"));
         let opened = browser.open(name, &page);

@@ -19,7 +19,7 @@ use crate::tables::Width;
 pub(super) use row::{HEADINGS, Row};
 pub(super) use words::{COMMITS, figures, found};
 
-/// Exit status if a kernel did not come up.
+/// Exit status if a kernel did not boot.
 const NOT_UP: i32 = 1;
 
 /// What `--json` prints.
@@ -31,18 +31,18 @@ struct Document<'a> {
     bisect: Option<&'a Found>,
 }
 
-/// What `--bisect` found.
+/// The result of `--bisect`.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Found {
-    /// The first that differs; none if the last does not.
+    /// The first kernel that differs; `None` if the last one does not.
     first: Option<String>,
-    /// The one before it, which does not.
+    /// The kernel before it, which does not differ.
     before: Option<String>,
     /// The first run in which it differs.
     run: Option<&'static str>,
-    /// How the first kernel of all behaves in that.
+    /// How the first kernel of all behaves in that run.
     was: Option<Pattern>,
-    /// And how this one does.
+    /// How the kernel that differs behaves in it.
     is: Option<Pattern>,
 }
 
@@ -52,13 +52,13 @@ enum End {
     NotUp,
 }
 
-/// Rows as they come.
+/// The rows, as they are measured.
 struct Rows<'a> {
     lab: &'a Lab,
     stop: &'a AtomicBool,
     bar: ProgressBar,
     rows: Vec<Row>,
-    /// Where each row belongs: in the order in which the kernels were named, this machine's first.
+    /// The place of each row: in the order in which the kernels were named, this machine's first.
     places: Vec<usize>,
 }
 
@@ -104,7 +104,7 @@ pub(super) fn run(arguments: &Kernels) -> Result<i32, Failure> {
 }
 
 impl Rows<'_> {
-    /// This machine's row, where it may be had, and one for each kernel.
+    /// Measures this machine's row, where possible, and one for each kernel.
     fn all(&mut self) -> Result<(), End> {
         if uncork_netns::missing_capabilities().is_empty() {
             self.bar.set_message("this machine");
@@ -146,7 +146,7 @@ impl Rows<'_> {
         rows.into_iter().map(|(_, row)| row).collect()
     }
 
-    /// Boots the first, and then what it takes to find the first that differs from it.
+    /// Boots the first, and then as many as are needed to find the first that differs from it.
     fn search(&mut self) -> Result<Found, End> {
         let first = self.boot(0)?;
         if self.rows[first].shown().is_none() {
@@ -175,7 +175,7 @@ impl Rows<'_> {
     }
 }
 
-/// An error that has no console.
+/// Returns an error that has no console.
 fn unknown(error: &anyhow::Error) -> Failed {
     Failed { sentence: failed(error).to_string(), console: Vec::new() }
 }

@@ -1,4 +1,4 @@
-//! What `uncork lab kernels` measured, as a page with plots.
+//! The measurements of `uncork lab kernels`, as a page with plots.
 
 use uncork_lab::kernels::Accelerator;
 

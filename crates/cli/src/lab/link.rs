@@ -22,7 +22,7 @@ use crate::output;
 const DEVICE: &str = "eth0";
 const NEAR: &str = "10.79.0.1";
 const FAR: &str = "10.79.0.2";
-/// Between two looks at the command and at what Ctrl-C has set.
+/// Interval at which the command, and the flag that Ctrl-C sets, are checked.
 const TURN: Duration = Duration::from_millis(20);
 /// How long before a frame is due its carrier stops sleeping: waking up takes tens of microseconds.
 const SPIN: Duration = Duration::from_micros(200);
@@ -72,7 +72,7 @@ fn settings(arguments: &Link, namespaces: [&Namespace; 2]) -> Settings {
             queue_bytes: of!(arguments.queue),
             loss: Loss {
                 probability: of!(arguments.loss),
-                // The two directions do not throw the same dice.
+                // The two directions lose frames independently.
                 seed: arguments.seed.wrapping_mul(2).wrapping_add(u64::from(far)),
                 ..Loss::default()
             },
@@ -87,7 +87,7 @@ fn settings(arguments: &Link, namespaces: [&Namespace; 2]) -> Settings {
         namespaces: namespaces.map(|namespace| namespace.name().to_owned()),
         device: DEVICE.to_owned(),
         layer: Layer::Ethernet,
-        // A rate is exact without it only.
+        // Only without it is a rate exact.
         segmentation_offload: false,
         spin: SPIN,
         paths: [path(false), path(true)],
@@ -108,7 +108,7 @@ fn start(arguments: &Link, near: &Namespace) -> Result<Child, Failure> {
         .map_err(|error| Failure::own(format!("ip cannot be run: {error}")))
 }
 
-/// Waits for the command. A signal that asks us to end is passed on.
+/// Waits for the command. A signal that asks this process to end is passed on.
 fn wait(mut child: Child, interrupted: &AtomicBool) -> std::io::Result<ExitStatus> {
     let pid = i32::try_from(child.id()).ok().map(Pid::from_raw);
     let mut told = false;
@@ -126,12 +126,12 @@ fn wait(mut child: Child, interrupted: &AtomicBool) -> std::io::Result<ExitStatu
     }
 }
 
-/// As shells have it.
+/// Returns the exit status as shells do.
 fn code(status: ExitStatus) -> i32 {
     status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(Failure::OWN)
 }
 
-/// Standard output is the command's, if there is one.
+/// Prints text: standard output belongs to the command, if there is one.
 fn say(arguments: &Link, text: &str) -> Result<(), Failure> {
     if arguments.command.is_empty() {
         return output::print(text);

@@ -1,4 +1,4 @@
-//! `uncork lab`: the published experiments, made anew here.
+//! `uncork lab`: the published experiments, repeated here.
 
 mod arguments;
 mod broad;
@@ -35,7 +35,7 @@ use crate::tables::{Width, wrap};
 use arguments::Experiment;
 pub(crate) use arguments::Lab;
 
-/// Exit status of what was ended by Ctrl-C before its end (128 + SIGINT, as shells have it).
+/// Exit status of a run that was ended by Ctrl-C (128 + SIGINT, as in shells).
 pub(crate) const INTERRUPTED: i32 = 130;
 
 /// Runs the experiment, and returns the exit status.
@@ -72,7 +72,7 @@ pub(crate) fn lab(arguments: &Lab) -> Result<i32, Failure> {
     }
 }
 
-/// What `uncork lab kernels` starts: a virtual machine, and the only program in it.
+/// Runs what `uncork lab kernels` starts: a virtual machine, and the only program in it.
 pub(crate) fn guest(arguments: &Guest) -> Result<i32, Failure> {
     let done = match &arguments.part {
         GuestPart::Init { milliseconds } => {
@@ -89,12 +89,12 @@ fn path() -> Option<std::ffi::OsString> {
     std::env::var_os("PATH")
 }
 
-/// An error with its causes, in one line.
+/// Formats an error with its causes, in one line.
 fn failed(error: &anyhow::Error) -> Failure {
     Failure::own(format!("{error:#}"))
 }
 
-/// Set by Ctrl-C and its like. What was made is removed before the process ends.
+/// Returns a flag that Ctrl-C and similar signals set. What was created is removed before the process ends.
 pub(crate) fn stopped_by_signals() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in
@@ -106,7 +106,7 @@ pub(crate) fn stopped_by_signals() -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
-/// What an experiment ended with, unless it was Ctrl-C that ended it.
+/// Returns the result of an experiment, unless Ctrl-C ended it.
 fn unless_stopped<T>(done: anyhow::Result<T>, stop: &AtomicBool) -> Result<Option<T>, Failure> {
     match done {
         Ok(value) => Ok(Some(value)),
@@ -115,8 +115,8 @@ fn unless_stopped<T>(done: anyhow::Result<T>, stop: &AtomicBool) -> Result<Optio
     }
 }
 
-/// A file that a page can be written to: known before it takes minutes to make one. What is there
-/// stays until there is something better.
+/// A file to which a page can be written: tested before the minutes that it takes to make one. The
+/// old content is kept until there is a page.
 struct Page(PathBuf);
 
 fn open_page(file: &Path) -> Result<Page, Failure> {
@@ -136,24 +136,24 @@ impl Page {
     }
 }
 
-/// One document on standard output.
+/// Writes one document to standard output.
 fn json(document: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(document)
         .map_err(|error| Failure::own(format!("the result cannot be written: {error}")))?;
     output::print(&format!("{text}\n"))
 }
 
-/// The kernel's release.
+/// Returns the kernel's release.
 fn kernel() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
 }
 
-/// Sentences, broken where the terminal ends.
+/// Wraps sentences to the terminal's width.
 fn paragraph(text: &str, width: Width) -> String {
     wrap(text, width.columns().map(usize::from)).join("\n") + "\n"
 }
 
-/// What is being measured, on a terminal.
+/// Returns a bar for what is being measured, on a terminal.
 fn bar(steps: usize) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

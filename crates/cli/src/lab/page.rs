@@ -1,4 +1,4 @@
-//! What `uncork lab tsq` measured, as a page with plots.
+//! The measurements of `uncork lab tsq`, as a page with plots.
 
 use uncork_lab::plan::{Outcome, Row, published_ping_ms};
 use uncork_lab::tsq::Setting;
@@ -10,13 +10,13 @@ use crate::page::broad::broad;
 use crate::page::document;
 use crate::page::svg::{Anchor, Picture, escape, put};
 
-/// Where the plot of the sweep is.
+/// Position of the sweep's plot.
 const LEFT: f64 = 52.0;
 const RIGHT: f64 = 415.0;
 const HIGH: f64 = 20.0;
 const LOW: f64 = 220.0;
 
-/// What others notice, and what waits: as the cells of the terminal's table have them.
+/// The effect on others, and what is queued: as in the cells of the terminal's table.
 const NOTICED: [&str; 7] =
     ["ping p50 (ms)", "p99", "in 2012", "request p50 (ms)", "p99", "Mbit/s", "shares"];
 const WAITING: [&str; 6] = [
@@ -77,7 +77,7 @@ pub(super) fn render(outcome: &Outcome, kernel: &str) -> String {
     document("uncork lab tsq", &body)
 }
 
-/// The plots of the sweep.
+/// Draws the plots of the sweep.
 fn limits(body: &mut String, sweep: &[Row]) {
     put!(body, "<section>\n<h2>The limit alone, and with smaller trains</h2>");
     put!(
@@ -103,7 +103,7 @@ fn limits(body: &mut String, sweep: &[Row]) {
     put!(body, "</div>\n</section>");
 }
 
-/// What `uncork tune` changed.
+/// Lists what `uncork tune` changed.
 fn tuned(body: &mut String, outcome: &Outcome) {
     let rows = || outcome.compared.iter().filter(|row| !row.tuned.is_empty());
     if rows().next().is_none() {
@@ -152,14 +152,14 @@ fn limit(row: &Row) -> u32 {
     }
 }
 
-/// Ping by the limit, both logarithmic.
+/// Plots ping by the limit, both logarithmic.
 fn plot(rows: &[Row]) -> String {
     let mut picture = Picture::new(WIDTH);
     let scale = Scale::span(rows.iter().map(|row| row.measured.ping.p50_ms));
     let log = |row: &Row| f64::from(limit(row)).log2();
     let least = rows.iter().map(log).reduce(f64::min).unwrap_or(0.0);
     let most = rows.iter().map(log).reduce(f64::max).unwrap_or(0.0);
-    // Room beside the dots at either end.
+    // With room beside the dots at either end.
     let x = |row: &Row| {
         LEFT + 14.0 + (RIGHT - LEFT - 28.0) * (log(row) - least) / (most - least).max(1.0)
     };

@@ -1,16 +1,16 @@
-//! What the pages of the lab have in common: a logarithmic scale, and bars along one.
+//! Common parts of the lab's pages: a logarithmic scale, and bars along one.
 
 use crate::page::svg::{Anchor, Picture};
 
 pub(super) const WIDTH: f64 = 440.0;
-/// A name, then a bar.
+/// Height of a row: a name, then a bar.
 const ROW: f64 = 34.0;
 const HEADING: f64 = 26.0;
 const TOP: f64 = 24.0;
-/// Right of the bars, where their figures are.
+/// Room to the right of the bars, for their figures.
 const FIGURES: f64 = 64.0;
 
-/// Powers of ten over a width.
+/// A logarithmic scale: powers of ten over a width.
 #[derive(Clone, Copy)]
 pub(super) struct Scale {
     low: i32,
@@ -18,19 +18,19 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// One on which all of these have a place, the least of them not at the very edge.
+    /// Returns a scale on which all of these values fit, the least of them not at the very edge.
     pub(super) fn span(values: impl Iterator<Item = f64>) -> Self {
         let logs: Vec<f64> = values.filter(|value| *value > 0.0).map(f64::log10).collect();
         let low = logs.iter().copied().reduce(f64::min).unwrap_or(0.0);
         let high = logs.iter().copied().reduce(f64::max).unwrap_or(0.0);
-        // A bar at the edge could not be seen. Times are from nanoseconds to minutes.
+        // A bar at the edge could not be seen. Times range from nanoseconds to minutes.
         #[allow(clippy::cast_possible_truncation)]
         let whole = |log: f64| log.clamp(-9.0, 9.0) as i32;
         let low = whole((low - 0.15).floor());
         Self { low, high: whole(high.ceil()).max(low + 1) }
     }
 
-    /// From 0 to 1.
+    /// Returns the position of a value, from 0 to 1.
     pub(super) fn part(self, value: f64) -> f64 {
         let log = value.max(f64::MIN_POSITIVE).log10();
         ((log - f64::from(self.low)) / f64::from(self.high - self.low)).clamp(0.0, 1.0)
@@ -44,20 +44,20 @@ impl Scale {
 /// One bar.
 pub(super) struct Bar<'a> {
     pub(super) name: &'a str,
-    /// Where it ends, and that in words.
+    /// Where it ends, and the value in words.
     pub(super) value: (f64, String),
-    /// A class of the style.
+    /// Its style class.
     pub(super) class: &'static str,
     /// Where a thin line behind it ends.
     pub(super) reach: Option<f64>,
-    /// Where a thin mark is, and what it says to who points at it.
+    /// Where a thin mark is, and its tooltip.
     pub(super) mark: Option<(f64, String)>,
-    /// What the bar says to who points at it.
+    /// The bar's tooltip.
     pub(super) told: &'a str,
 }
 
 /// Bars below each other, each below its name. The scale's lines are drawn beside the bars only, so that
-/// no text has one through it.
+/// none crosses a text.
 pub(super) struct Bars {
     picture: Picture,
     scale: Scale,
@@ -65,7 +65,7 @@ pub(super) struct Bars {
 }
 
 impl Bars {
-    /// `tick` writes a value of the scale.
+    /// Creates them; `tick` formats a value of the scale.
     pub(super) fn new(scale: Scale, tick: impl Fn(f64) -> String) -> Self {
         let mut bars = Self { picture: Picture::new(WIDTH), scale, y: TOP };
         for value in scale.ticks() {
@@ -80,7 +80,7 @@ impl Bars {
         self.scale.part(value) * (WIDTH - FIGURES)
     }
 
-    /// What the next bars have in common.
+    /// Adds a heading for the bars that follow.
     pub(super) fn heading(&mut self, text: &str) {
         self.picture.text((0.0, self.y + 18.0), Anchor::Start, "most", text);
         self.y += HEADING;
@@ -105,16 +105,16 @@ impl Bars {
         self.y += ROW;
     }
 
-    /// `told` is what those hear who do not see it.
+    /// Returns the picture; `told` is its description for screen readers.
     pub(super) fn finish(self, told: &str) -> String {
         self.picture.finish(self.y + 4.0, told)
     }
 }
 
-/// Numbers from 1 to `count` that stand below an axis without touching each other: the first, and all
-/// multiples of a step of one, two or five of a power of ten.
+/// Returns numbers from 1 to `count` that fit below an axis without touching each other: the first, and
+/// all multiples of a step of one, two or five times a power of ten.
 pub(super) fn numbered(count: usize) -> impl Iterator<Item = usize> {
-    /// As many labels of four digits have room.
+    /// How many labels of four digits fit.
     const MOST: usize = 8;
     let mut steps = (0..).flat_map(|power| [1, 2, 5].map(|times| times * 10usize.pow(power)));
     let step = steps.find(move |step| count / step <= MOST).unwrap_or(1);

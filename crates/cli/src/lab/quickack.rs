@@ -50,7 +50,7 @@ pub(super) fn run(arguments: &Quickack) -> Result<i32, Failure> {
     Ok(0)
 }
 
-/// The shortest, the median and the longest of the delays that are known.
+/// Returns the shortest, the median and the longest of the known delays.
 fn spread(told: &Told) -> [String; 3] {
     let mut known: Vec<f64> = told.ack_delays_ms.iter().flatten().copied().collect();
     known.sort_by(f64::total_cmp);
@@ -90,7 +90,7 @@ fn rows(runs: &[Told], kernel: &str, width: Width) -> String {
     format!("{text}\n{}", paragraph(&last, width))
 }
 
-/// What the ACKs took, from the first segment to the last.
+/// Describes the delays of the ACKs, from the first segment to the last.
 fn numbers(runs: &[Told], width: Width) -> String {
     const EIGHT: usize = 8;
     let unasked = || runs.iter().filter(|told| told.run.reply_segments.is_none());
@@ -110,7 +110,7 @@ fn numbers(runs: &[Told], width: Width) -> String {
     Broad { names: "run", groups: &[&headings], rows, words: false }.render(width)
 }
 
-/// What the ACK of each segment of a reply took.
+/// Describes the delay of the ACK of each segment of a reply.
 fn places(runs: &[Told], width: Width) -> String {
     let replies = || runs.iter().filter(|told| told.run.reply_segments.is_some());
     let most = replies().filter_map(|told| told.run.reply_segments).max().unwrap_or(0);
@@ -168,10 +168,10 @@ pub(super) fn render(runs: &[Told], kernel: &str) -> String {
     document("uncork lab quickack", &body)
 }
 
-/// The delays by segment number.
+/// Plots the delays by segment number.
 pub(super) fn plot(told: &Told) -> String {
     let mut picture = Picture::new(WIDTH);
-    // The same for all, so that they can be compared.
+    // One scale for all, so that they can be compared.
     let scale = Scale::span([0.02, 60.0].into_iter());
     let y = |ms: f64| LOW - (LOW - HIGH) * scale.part(ms);
     for tick in scale.ticks() {

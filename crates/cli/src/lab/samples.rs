@@ -1,4 +1,4 @@
-//! Made-up results as large as real ones, for tests of how they are told.
+//! Made-up results as large as real ones, for tests of their presentation.
 
 use serde_json::json;
 use uncork_lab::kernels::{Accelerator, Failed, Identity, RUNS as KERNEL_RUNS, Shown};
@@ -12,7 +12,7 @@ use uncork_lab::tsq::{Case, Measured, Setting};
 
 use super::kernels::Row;
 
-/// All that the whole plan measures.
+/// Returns all that the full plan measures.
 pub(super) fn tsq() -> Outcome {
     let plan = Plan::new(false, Congestion::Cubic);
     let all = |cases: &[Case]| cases.iter().map(|case| row(*case)).collect();
@@ -56,7 +56,7 @@ fn row(case: Case) -> plan::Row {
     plan::Row { case, settings, tuned, measured }
 }
 
-/// All rows of the small writes.
+/// Returns all rows of the small writes.
 pub(super) fn nodelay() -> Vec<nodelay::Measured> {
     let rows = [15, 100].into_iter().flat_map(Small::all);
     rows.map(|setting| {
@@ -80,8 +80,7 @@ pub(super) fn nodelay() -> Vec<nodelay::Measured> {
     .collect()
 }
 
-/// Three kernels: this machine's, one with a long name in a machine that is emulated, and one that did not
-/// come up.
+/// Returns three kernels: this machine's, one with a long name in an emulated machine, and one that did not boot.
 pub(super) fn kernels() -> Vec<Row> {
     let shown = |release: &str, accelerator| Shown {
         identity: Identity {
@@ -108,7 +107,7 @@ pub(super) fn kernels() -> Vec<Row> {
     ]
 }
 
-/// All runs, one of them with a thousand segments.
+/// Returns all runs, one of them with a thousand segments.
 pub(super) fn quickack() -> Vec<Told> {
     RUNS.iter()
         .map(|run| {

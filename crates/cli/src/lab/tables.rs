@@ -1,4 +1,4 @@
-//! What `uncork lab tsq` measured, as tables.
+//! The measurements of `uncork lab tsq`, as tables.
 
 use uncork_lab::plan::{Outcome, Row, published_ping_ms};
 use uncork_lab::tsq::Case;
@@ -41,7 +41,7 @@ pub(super) fn render(outcome: &Outcome, kernel: &str, width: Width) -> String {
     text + &paragraph(&last, width)
 }
 
-/// The rows of each link and load, by name: settings, then limits.
+/// Returns the rows of each link and load, by name: settings, then limits.
 pub(super) fn places(outcome: &Outcome) -> Vec<(String, Vec<&Row>)> {
     let mut places: Vec<(String, Vec<&Row>)> = Vec::new();
     for row in outcome.compared.iter().chain(&outcome.sweep) {
@@ -54,7 +54,7 @@ pub(super) fn places(outcome: &Outcome) -> Vec<(String, Vec<&Row>)> {
     places
 }
 
-/// What is told of a row: its setting, then what others notice, then what waits.
+/// Returns the cells of a row: its setting, then the effect on others, then what is queued.
 pub(super) fn cells(row: &Row) -> Vec<String> {
     let measured = &row.measured;
     let queued = &measured.queued;
@@ -80,7 +80,7 @@ fn shares(case: &Case, least: f64, largest: f64) -> String {
     if case.senders == 1 { String::new() } else { format!("{least:.2}–{largest:.2}") }
 }
 
-/// With as many decimals as make sense.
+/// Formats milliseconds with as many decimals as make sense.
 pub(super) fn ms(ms: f64) -> String {
     match ms {
         ms if ms < 10.0 => format!("{ms:.2}"),

@@ -60,7 +60,7 @@ fn name(case: &Case) -> String {
     format!("{}, {}", place(case), setting(case.setting))
 }
 
-/// Link and load in words.
+/// Describes link and load.
 pub(super) fn place(case: &Case) -> String {
     let senders = match case.senders {
         1 => "1 sender".to_owned(),
@@ -70,7 +70,7 @@ pub(super) fn place(case: &Case) -> String {
     format!("{}, {senders}{offload}", rate(case.bottleneck.rate))
 }
 
-/// `100 Mbit/s`, `1 Gbit/s`.
+/// Formats a rate: `100 Mbit/s`, `1 Gbit/s`.
 pub(super) fn rate(bits: u64) -> String {
     match bits {
         bits if bits >= 1_000_000_000 => format!("{} Gbit/s", bits / 1_000_000_000),
@@ -78,7 +78,7 @@ pub(super) fn rate(bits: u64) -> String {
     }
 }
 
-/// The setting in words.
+/// Describes the setting.
 pub(super) fn setting(setting: Setting) -> String {
     match setting {
         Setting::Kernel => "this kernel".to_owned(),
@@ -91,7 +91,7 @@ pub(super) fn setting(setting: Setting) -> String {
     }
 }
 
-/// `4 MiB`, `32 KiB`.
+/// Formats a size: `4 MiB`, `32 KiB`.
 pub(super) fn size(bytes: u32) -> String {
     match bytes {
         bytes if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),

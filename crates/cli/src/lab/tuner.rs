@@ -1,4 +1,4 @@
-//! `uncork tune small-queues` at a place of the lab: what the command does, with a journal of its own.
+//! `uncork tune small-queues` at a place of the lab: as the command does it, with a journal of its own.
 
 use std::cell::Cell;
 use std::fs;
@@ -13,8 +13,8 @@ use uncork_tune::netns::Handle;
 use uncork_tune::small_queues::{Request, plan};
 use uncork_tune::{Applied, Journal, apply, undo};
 
-/// Changes go through a journal that nobody else has. All of them are in a namespace of the lab and go
-/// with it; the journal goes with this, or, after a kill, with what the next run clears.
+/// Makes changes with a journal that no other process uses. All changes are in a namespace of the lab
+/// and end with it; the journal is removed on drop or, after a kill, by the next run's clean-up.
 pub(super) struct InPlace {
     directory: PathBuf,
     applied: Cell<Option<u32>>,
@@ -33,7 +33,7 @@ impl InPlace {
         Ok(Journal::open(&self.directory.join("journal"))?)
     }
 
-    /// Where programs would be pinned. Nothing of this needs one.
+    /// Returns where programs would be pinned. None is needed here.
     fn bpffs(&self) -> &Path {
         &self.directory
     }
@@ -44,7 +44,7 @@ impl Tuner for InPlace {
         let request = Request {
             device: DEVICE.to_owned(),
             target,
-            // As for a user: the device's shaper is asked.
+            // The device's shaper is asked, as for a user.
             rate: None,
             senders: NonZeroU32::new(senders),
             pace: false,
@@ -69,7 +69,7 @@ impl Tuner for InPlace {
 
 impl Drop for InPlace {
     fn drop(&mut self) {
-        // An entry that is still there is of a namespace that is gone by now.
+        // An entry that is still there belongs to a namespace that is gone by now.
         let _ = fs::remove_dir_all(&self.directory);
     }
 }

@@ -1,14 +1,14 @@
-//! Tables with many columns, which no narrow screen has room for.
+//! Tables with many columns, which do not fit on a narrow screen.
 
 use super::svg::{escape, put};
 
 /// Appends a table with a heading. Where there is room for it, it is a table; where there is not, each row
-/// stands alone, with every figure under the name of its column.
+/// stands alone, with every figure below the name of its column.
 pub(crate) fn broad(out: &mut String, heading: &str, columns: &[&str], rows: &[Vec<String>]) {
     table(out, "broad", (heading, columns), rows);
 }
 
-/// The same with words for figures, which are read from the left and may be broken between them.
+/// Appends such a table with words for figures, which are left-aligned and may be broken between them.
 pub(crate) fn broad_words(out: &mut String, heading: &str, columns: &[&str], rows: &[Vec<String>]) {
     table(out, "broad words", (heading, columns), rows);
 }

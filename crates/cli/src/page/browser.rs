@@ -1,21 +1,21 @@
-//! A real browser, for tests: what it draws, what it complains of, and what it asks of the network.
+//! A real browser, for tests: what it draws, what it logs, and what it requests from the network.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::svg::escape;
 
-/// A browser that has never been used, and may reach nobody.
+/// A browser with a fresh profile and no network access.
 pub(crate) struct Browser {
     home: tempfile::TempDir,
 }
 
-/// What the browser made of a page.
+/// What the browser observed of a page.
 pub(crate) struct Opened {
     pub(crate) document: String,
-    /// What it logged, complaints of the page among it.
+    /// Its log, including the page's errors.
     pub(crate) log: String,
-    /// What the page asked of the network.
+    /// The page's network requests.
     pub(crate) requests: Vec<String>,
 }
 
@@ -63,8 +63,8 @@ impl Browser {
     }
 }
 
-/// The addresses that a page asked for, without those that the browser asks for by itself: those
-/// have no page as their origin.
+/// Returns the addresses that a page requested, without those that the browser requests by itself:
+/// those do not have a page as their origin.
 fn requests(log: &Path) -> Vec<String> {
     let log: serde_json::Value = serde_json::from_slice(&std::fs::read(log).unwrap()).unwrap();
     let events = log["events"].as_array().unwrap();
@@ -76,12 +76,12 @@ fn requests(log: &Path) -> Vec<String> {
     events.iter().filter(by_page).filter_map(address).collect()
 }
 
-/// What is measured of a page: run in the page around it, as its own policy lets nothing run in it.
+/// The measuring script: it runs in the page around the measured one, whose own policy allows no script.
 const LAYOUT: &str = include_str!("layout.js");
 
 impl Browser {
-    /// What is wrong with how a page is laid out on screens of so many pixels: what is cut off, and
-    /// texts of pictures that lie on each other, outside of the picture, or under a line.
+    /// Returns the faults of a page's layout on screens of so many pixels: what is cut off, and
+    /// texts of pictures that overlap each other, lie outside the picture, or under a line.
     pub(crate) fn faults(&self, name: &str, page: &str, widths: &[u32]) -> Vec<String> {
         let inside = page.replace('&', "&amp;").replace('"', "&quot;");
         let frame = |pixels: &u32| {
@@ -104,7 +104,7 @@ impl Browser {
     }
 }
 
-/// The test above can fail: a page that asks for something is found out.
+/// The test above can fail: a page that makes a request is detected.
 #[test]
 fn a_page_that_asks_for_something_is_found_out() {
     let Some(browser) = Browser::new() else { return };
@@ -115,7 +115,7 @@ fn a_page_that_asks_for_something_is_found_out() {
     assert!(opened.log.contains("CONSOLE"), "{}", opened.log);
 }
 
-/// And so is one of which something cannot be read.
+/// A page with something unreadable is detected, too.
 #[test]
 fn what_cannot_be_read_on_a_page_is_found_out() {
     let Some(browser) = Browser::new() else { return };

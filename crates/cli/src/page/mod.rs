@@ -1,4 +1,4 @@
-//! Pages of HTML that need nothing from anywhere: no script, no font, no picture but those in them.
+//! Self-contained pages of HTML: no script, no font, no picture but those in them.
 
 pub(crate) mod broad;
 #[cfg(test)]
@@ -7,11 +7,10 @@ pub(crate) mod svg;
 
 use svg::escape;
 
-/// How a page looks, by day and by night, wide and narrow, and on paper.
+/// The style of a page: light and dark, wide and narrow, and on paper.
 const STYLE: &str = include_str!("style.css");
 
-/// The whole page. Its own policy keeps a browser from following what the body may have brought
-/// along.
+/// Returns the whole page. Its own policy keeps a browser from following anything in the body.
 pub(crate) fn document(title: &str, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\

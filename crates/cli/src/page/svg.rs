@@ -1,4 +1,4 @@
-//! Pictures, and text that stays text.
+//! SVG pictures, and the escaping of text.
 
 use crate::output::shown;
 
@@ -11,7 +11,7 @@ macro_rules! put {
 }
 pub(crate) use put;
 
-/// `text` with nothing left that HTML could take for markup, or a terminal for an order.
+/// Escapes `text` so that nothing in it is markup for HTML, or a control sequence for a terminal.
 pub(crate) fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in shown(text).chars() {
@@ -27,7 +27,7 @@ pub(crate) fn escape(text: &str) -> String {
     safe
 }
 
-/// Where a text is fastened.
+/// The anchor of a text.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Anchor {
     Start,
@@ -35,7 +35,7 @@ pub(crate) enum Anchor {
     End,
 }
 
-/// A picture as wide as it is made, scaled to where it is put.
+/// A picture of a given width, scaled to where it is placed.
 pub(crate) struct Picture {
     width: f64,
     elements: String,
@@ -66,7 +66,7 @@ impl Picture {
         );
     }
 
-    /// A rectangle that tells `title` to whoever points at it.
+    /// Draws a rectangle with the tooltip `title`.
     pub(crate) fn rect(
         &mut self,
         (x, y): (f64, f64),
@@ -88,7 +88,7 @@ impl Picture {
         put!(self.elements, r#"<circle cx="{x:.1}" cy="{y:.1}" r="{radius:.1}" class="{class}"/>"#);
     }
 
-    /// A level line that ends in a point.
+    /// Draws a horizontal line with an arrowhead.
     pub(crate) fn arrow(&mut self, y: f64, (from, to): (f64, f64), class: &str) {
         let back = if to > from { -8.0 } else { 8.0 };
         self.line((from, y), (to + back * 0.8, y), class);
@@ -101,7 +101,7 @@ impl Picture {
         );
     }
 
-    /// The picture; `told` is what those hear who do not see it.
+    /// Returns the picture; `told` is its description for screen readers.
     pub(crate) fn finish(self, height: f64, told: &str) -> String {
         format!(
             "<svg viewBox=\"0 0 {:.0} {height:.0}\" role=\"img\" aria-label=\"{}\">\n{}</svg>\n",

@@ -1,4 +1,4 @@
-//! A name that is ours, and the file that says where we are.
+//! A claimed name, and the file that says where we are.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, ErrorKind, Write as _};
@@ -14,7 +14,7 @@ use nix::unistd::{Gid, Group, fchown};
 use super::{Name, Service, Told};
 use crate::failure::Failure;
 
-/// A name that is ours as long as this lives, and its file.
+/// A name that is ours for the lifetime of this value, and its file.
 #[derive(Debug)]
 pub(crate) struct Claim {
     path: PathBuf,
@@ -23,13 +23,13 @@ pub(crate) struct Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // Before the lock is let go of: it is still ours. Should it fail, it is one that was left behind.
+        // Before the lock is released, while it is still ours. Should that fail, the file is one that was left behind.
         let _ = fs::remove_file(&self.path);
     }
 }
 
 impl Claim {
-    /// Takes a name. Its file is there then, with nothing in it yet, for root and those of the group.
+    /// Claims a name. Its file then exists, still empty, readable by root and the group.
     pub(crate) fn take(
         service: Service,
         name: &Name,
@@ -62,10 +62,10 @@ impl Claim {
         Ok(claim)
     }
 
-    /// What another has left there is taken out, and nobody else may read what comes.
+    /// Removes what another process has left in the file, and makes what follows unreadable for others.
     fn protect(&self, group: Option<Gid>) -> io::Result<()> {
         self.file.set_len(0)?;
-        // In this order: nobody may read it by a mode that was meant for another group.
+        // In this order: no process may read it by a mode that was meant for another group.
         self.file.set_permissions(Permissions::from_mode(0o600))?;
         if let Some(group) = group {
             fchown(&*self.file, None, Some(group))?;
@@ -74,9 +74,9 @@ impl Claim {
         Ok(())
     }
 
-    /// From now on programs find what they need there.
+    /// Publishes what programs need to find the service.
     pub(crate) fn publish(&mut self, told: &Told) -> Result<(), Failure> {
-        // At once, or somebody reads a half.
+        // In one write, so that no reader sees half of it.
         self.file.write_all(told.write().as_bytes()).map_err(|error| {
             Failure::left(format!("{} cannot be written: {error}", self.path.display()))
         })
@@ -91,8 +91,8 @@ fn find_group(name: &str) -> Result<Gid, Failure> {
     })
 }
 
-/// The directory, which everybody may search. The one above it may have been made for root alone, and then stays so
-/// unless others are to come by.
+/// Creates the directory, which every user may search. Its parent may have been created for root alone, and stays
+/// so unless other users have to pass through it.
 fn make_directory(directory: &Path, for_others: bool) -> io::Result<()> {
     let made = DirBuilder::new().mode(0o755).recursive(true).create(directory);
     let found = fs::symlink_metadata(directory).map_err(|error| made.err().unwrap_or(error))?;
@@ -103,7 +103,7 @@ fn make_directory(directory: &Path, for_others: bool) -> io::Result<()> {
     if !found.is_dir() || found.uid() != own.as_raw() {
         return Err(io::Error::other(format!("{} belongs to another user", directory.display())));
     }
-    // Whatever the mask of modes is.
+    // Whatever the umask is.
     fs::set_permissions(directory, Permissions::from_mode(0o755))?;
     if let Some(above) = directory.parent().filter(|_| for_others) {
         let mode = fs::metadata(above)?.permissions().mode();
@@ -112,11 +112,11 @@ fn make_directory(directory: &Path, for_others: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens a file and locks it. None if somebody else has.
+/// Opens a file and locks it. Returns `None` if another process has locked it.
 fn lock(path: &Path) -> io::Result<Option<Flock<File>>> {
     loop {
         let mut options = File::options();
-        // A link that somebody has put there is not followed.
+        // A symbolic link put there by another user is not followed.
         options.read(true).write(true).create(true).mode(0o600);
         let file = options.custom_flags(OFlag::O_NOFOLLOW.bits()).open(path)?;
         let locked = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
@@ -124,7 +124,7 @@ fn lock(path: &Path) -> io::Result<Option<Flock<File>>> {
             Err((_, Errno::EWOULDBLOCK)) => return Ok(None),
             Err((_, error)) => return Err(error.into()),
         };
-        // Whoever had it may have removed it in between: then nobody finds ours.
+        // The previous owner may have removed it in between: then no program would find ours.
         let ours = locked.metadata()?.ino();
         if fs::symlink_metadata(path).is_ok_and(|found| found.ino() == ours) {
             return Ok(Some(locked));
@@ -152,7 +152,7 @@ mod tests {
         fs::metadata(path).unwrap().permissions().mode() & 0o777
     }
 
-    /// Without patience.
+    /// Looks it up without waiting.
     fn find(directory: &Path, name: &Name) -> Result<Told, Failure> {
         find_in(directory, Service::Instances, name, Duration::ZERO)
     }
@@ -172,7 +172,7 @@ mod tests {
         let mut claim = take(&directory, &web, None).unwrap();
         let path = directory.join("web");
         assert_eq!((mode(&directory), mode(&path)), (0o755, 0o600));
-        // Not ready yet, and not soon.
+        // It is not ready yet, and will not be soon.
         assert!(find(&directory, &web).unwrap_err().to_string().contains("are still starting"));
         claim.publish(&told).unwrap();
         assert_eq!(find(&directory, &web).unwrap(), told);
@@ -183,7 +183,7 @@ mod tests {
         let _other = take(&directory, &name("other"), None).unwrap();
         drop(claim);
         assert!(!path.exists());
-        // As of somebody who was killed, readable by whoever was to read it then.
+        // As left by a process that was killed, readable by its readers of that time.
         fs::write(&path, "@old:place\n").unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
         let _claim = take(&directory, &web, None).unwrap();

@@ -1,8 +1,8 @@
-//! Where programs find what a service of uncork's has made ready for them: a file of its name, with the place of the
+//! The files by which programs find a running service of uncork's: each has the service's name, and holds the place of the
 //! guardian, which is a secret.
 //!
-//! Its first line is the place. Then, of instances, `instances N`, and `cpu I N` for each that has a processor of its own.
-//! Who has started the service keeps the file locked, so that one that was left behind is told from one that is in use.
+//! Its first line is the place. Then, for instances, `instances N`, and `cpu I N` for each that has a processor of its
+//! own. The process that runs the service keeps the file locked, so that a stale file is told from one in use.
 
 mod claim;
 mod name;
@@ -22,12 +22,12 @@ pub(crate) use service::Service;
 
 use crate::failure::Failure;
 
-/// What a file says.
+/// The contents of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Told {
     /// Value of the variable.
     pub(crate) place: String,
-    /// How many instances there are; none where it is a guardian's.
+    /// The number of instances; 0 where it is a guardian's.
     pub(crate) instances: u32,
     /// The processors of those that have one of their own.
     pub(crate) cpus: BTreeMap<u32, usize>,
@@ -45,7 +45,7 @@ impl Told {
         text
     }
 
-    /// None if nothing is said yet. Lines of a later version are passed over.
+    /// Parses the contents; `None` if they are empty. Lines of a later version are skipped.
     fn read(text: &str) -> Option<Self> {
         let mut lines = text.lines();
         let place = lines.next().filter(|line| !line.is_empty())?.to_owned();
@@ -64,16 +64,16 @@ impl Told {
     }
 }
 
-/// How long who has begun a service may take to say where it is: it has its filters to load.
+/// How long a process that starts a service may take to publish its place: it has its filters to load.
 const BEGINS_WITHIN: Duration = Duration::from_secs(3);
 const LOOKS_EVERY: Duration = Duration::from_millis(5);
 
-/// What a service of a name says of itself, which may be starting.
+/// Reads what a service with this name has published; it may be starting.
 pub(crate) fn find(service: Service, name: &Name) -> Result<Told, Failure> {
     find_in(service.directory(), service, name, BEGINS_WITHIN)
 }
 
-/// Whether there is, or was, a service of this name, whoever may use it.
+/// Returns whether there is, or was, a service of this name, whichever users may use it.
 pub(crate) fn is_claimed(service: Service, name: &Name) -> bool {
     service.directory().join(name.as_str()).exists()
 }
@@ -105,7 +105,7 @@ fn find_in(
     }
 }
 
-/// What all instances say that this user may read.
+/// Returns what all instances have published that this user may read.
 pub(crate) fn all_instances() -> Vec<Told> {
     let files = fs::read_dir(Service::Instances.directory()).into_iter().flatten().flatten();
     files.filter_map(|file| Told::read(&fs::read_to_string(file.path()).ok()?)).collect()

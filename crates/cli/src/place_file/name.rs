@@ -1,14 +1,14 @@
-//! What somebody is called who can be found.
+//! Names of services.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Where none is given.
+/// The name where none is given.
 const DEFAULT: &str = "default";
-/// Those of files may be longer, but who would type them?
+/// File names may be longer, but such a name is not typed.
 const NAME_BYTES: usize = 64;
 
-/// The name of instances or of a guardian; it is that of a file, too.
+/// The name of instances or of a guardian, which is also a file name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Name(String);
 
@@ -41,7 +41,7 @@ impl Name {
         self.0 == DEFAULT
     }
 
-    /// The option that says it, if it has to be said.
+    /// Returns the option with the name, if it is needed.
     pub(crate) fn option(&self, option: &str) -> String {
         if self.is_default() { String::new() } else { format!(" {option} {self}") }
     }

@@ -1,21 +1,21 @@
-//! What can be found by a name, and how that is said where it cannot.
+//! Services that are found by name, and the errors where one is not.
 
 use std::path::Path;
 
 use super::Name;
 use crate::failure::Failure;
 
-/// Who keeps such a file.
+/// The services that have such files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Service {
     /// `uncork stack start`, for `uncork run --stack=instance`.
     Instances,
-    /// `uncork stack guard`, for `uncork run --stack` of who has no privilege.
+    /// `uncork stack guard`, for `uncork run --stack` without privilege.
     Guardian,
 }
 
 impl Service {
-    /// Where its files are, one for each name.
+    /// Returns the directory of its files, one for each name.
     pub(super) fn directory(self) -> &'static Path {
         Path::new(match self {
             Self::Instances => "/run/uncork/stack",
@@ -23,7 +23,7 @@ impl Service {
         })
     }
 
-    /// What starts the one of this name.
+    /// Returns the command that starts the service of this name.
     pub(super) fn command(self, name: &Name) -> String {
         let part = match self {
             Self::Instances => "start",
@@ -43,7 +43,7 @@ impl Service {
         })
     }
 
-    /// It has said where it is, and nobody is there.
+    /// Says that the service has published its place, and does not answer there.
     pub(crate) fn is_gone(self, name: &Name) -> Failure {
         let command = self.command(name);
         Failure::own(match self {
@@ -56,7 +56,7 @@ impl Service {
         })
     }
 
-    /// Whoever has begun it has not said where it is.
+    /// Says that the process that began the service has not published a place.
     pub(super) fn is_silent(self, name: &Name) -> Failure {
         let command = self.command(name);
         Failure::own(match self {

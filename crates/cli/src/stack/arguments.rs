@@ -359,7 +359,7 @@ pub(super) struct Guardian {
     pub(super) user_memory: Option<NonZeroU32>,
 }
 
-/// As many as may share a port.
+/// How many instances may share a port.
 const MOST_INSTANCES: u32 = 64;
 
 pub(crate) fn instance_count(text: &str) -> Result<u32, String> {

@@ -1,5 +1,5 @@
-//! A program of `uncork run --stack` is asked what its stack does, or an instance: by the guardian, which passes the end of
-//! a stream on to it.
+//! Queries to a program of `uncork run --stack` about its stack, or to an instance: through the guardian, which passes it
+//! one end of a stream.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, ErrorKind};
@@ -17,11 +17,11 @@ use crate::failure::Failure;
 use crate::output::shown;
 use crate::{pids, place_file, status};
 
-/// A process answers when one of its threads turns to waiting, or its keeper comes by: a moment. One that is stopped does
-/// not.
+/// A process answers when one of its threads waits for something, or its keeper runs: within a moment. A stopped process
+/// does not answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Asks a process. None if it does not run on the stack.
+/// Asks a process. Returns `None` if it does not run on the stack.
 pub(super) fn ask(pid: u32) -> Result<Option<Report>, Failure> {
     let record = i32::try_from(pid).ok().and_then(status::record);
     let Some(ProcessReport { program, stack: Some(stack), .. }) = record else {
@@ -34,14 +34,14 @@ pub(super) fn ask(pid: u32) -> Result<Option<Report>, Failure> {
 /// Asks a process that may be an instance.
 fn ask_instance(pid: u32) -> Result<Option<Report>, Failure> {
     let all = if is_instance(pid) { place_file::all_instances() } else { Vec::new() };
-    // It is one of one guardian's; the others know nothing of it.
+    // It belongs to one of the guardians; the others do not know it.
     let mut answers = all.iter().map(|told| ask_at(&told.place, pid, "an instance"));
     let first = answers.next();
     let Some(answer) = first else { return Ok(None) };
     answer.or_else(|error| answers.find_map(Result::ok).ok_or(error)).map(Some)
 }
 
-/// Whether a process is one that `uncork stack start` has started.
+/// Returns whether a process was started by `uncork stack start`.
 pub(super) fn is_instance(pid: u32) -> bool {
     fs::read(format!("/proc/{pid}/cmdline"))
         .is_ok_and(|line| line.starts_with(b"uncork\0guardian\0instance\0"))
@@ -53,7 +53,7 @@ fn ask_at(guardian: &str, pid: u32, program: &str) -> Result<Report, Failure> {
     ours.set_read_timeout(Some(PATIENCE)).map_err(|error| cannot_ask(pid, &error))?;
     let asked = File::open(format!("/proc/{pid}/ns/net"))
         .and_then(|its| entered(&its, || look(&place, pids::in_namespaces(pid), theirs.as_fd())));
-    // Whoever is asked has it by now.
+    // The process has received its copy by now.
     drop(theirs);
     let missing = match asked.map_err(|error| cannot_ask(pid, &error))? {
         Ok(missing) => missing,
@@ -64,7 +64,7 @@ fn ask_at(guardian: &str, pid: u32, program: &str) -> Result<Report, Failure> {
         Err(error) => return Err(Failure::left(error.to_string())),
     };
     let mut told = uncork_stat::read(BufReader::new(ours));
-    // What the process itself does not know.
+    // The process itself does not know these.
     if let Ok(Report { running: Running { by_queue: Some(by_queue), .. }, .. }) = &mut told {
         by_queue.missing.extend(missing);
     }
@@ -78,7 +78,7 @@ fn ask_at(guardian: &str, pid: u32, program: &str) -> Result<Report, Failure> {
 
 fn cannot_ask(pid: u32, error: &io::Error) -> Failure {
     match error.kind() {
-        // Nobody but he himself may look where it is.
+        // Only its own user may look up where it is.
         ErrorKind::PermissionDenied if is_anothers(pid) => Failure::no_permission(anothers(pid)),
         ErrorKind::PermissionDenied => Failure::no_permission(format!(
             "process {pid} is in another network namespace, and only root may go there to ask it"

@@ -1,4 +1,4 @@
-//! `uncork stack guard`: a guardian in the foreground, for programs of who has no privilege.
+//! `uncork stack guard`: a guardian in the foreground, for programs without privilege.
 
 use std::num::NonZeroU32;
 use std::os::fd::AsFd as _;
@@ -16,7 +16,7 @@ use crate::guardian::begin_heir;
 use crate::output::{print, shown};
 use crate::place_file::{Claim, Service, Told};
 
-/// Guards all programs that come, until a signal ends it.
+/// Guards all programs that connect, until a signal ends it.
 pub(super) fn guard(wanted: &Guardian) -> Result<i32, Failure> {
     let queues = queues(wanted.driver, wanted.queues).map_err(Failure::unusable)?;
     // Before the claim, whose refusal would not name what is missing.
@@ -31,7 +31,7 @@ pub(super) fn guard(wanted: &Guardian) -> Result<i32, Failure> {
     let (guard, devices) = begin(wanted, queues).map_err(|error| refused(&error))?;
     let place = guard.place().to_variable();
     claim.publish(&Told { place, ..Told::default() })?;
-    // Whoever started it may not be interested.
+    // Its standard output may be closed.
     let _ = print(&format!(
         "guardian of stacks on {}: uncork run --stack{} -- COMMAND\n",
         shown(&devices.join(", ")),
@@ -39,18 +39,18 @@ pub(super) fn guard(wanted: &Guardian) -> Result<i32, Failure> {
     ));
     tell_ready();
     let ended = guard.until(end).run();
-    // Nobody is to come any more.
+    // No new program may connect.
     drop(claim);
     let ended =
         ended.map_err(|error| Failure::left(format!("the guardian of stacks has ended: {error}")));
     ended.map(|()| DONE)
 }
 
-/// Filters on the devices, whose names are given, too.
+/// Installs filters on the devices, and returns the devices' names, too.
 fn begin(wanted: &Guardian, queues: Option<NonZeroU32>) -> Result<(Guard, Vec<String>), Error> {
     let found = devices::find(&wanted.service.dev)?;
     let names = found.iter().map(|device| device.name.clone()).collect();
-    // It guards for as long as it lives itself, whether anybody is there or not.
+    // It guards for as long as it lives itself, with or without programs.
     let program = std::process::id();
     let queues = queues.map(Share::Each);
     let plan = Plan { devices: found, ports: wanted.service.port.clone(), queues, program };

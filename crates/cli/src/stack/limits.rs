@@ -1,12 +1,12 @@
-//! What guardians, and the instances of a service, need of their limits.
+//! Resource limits of guardians, and of the instances of a service.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Each program is a few descriptors of its guardian's, with one for each port that it opens a connection from, and more of its
-/// instance's, which inherits this.
+/// Raises the limit of descriptors: a program costs its guardian a few, and one for each port from which it opens a connection,
+/// and costs its instance, which inherits the limit, more.
 pub(crate) fn raise_descriptors() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // With fewer it goes on, too.
+    // A lower limit is no failure.
     let _ = setrlimit(Resource::Nofile, limit);
 }

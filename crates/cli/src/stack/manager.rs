@@ -1,5 +1,5 @@
-//! A service manager that wants to hear when a service can be used: a datagram to the socket that it names in the environment
-//! (sd_notify(3), `Type=notify`), so that what is started behind the service finds it.
+//! Notification of a service manager when a service is ready: a datagram to the socket named in the environment
+//! (sd_notify(3), `Type=notify`), so that what is started after the service finds it.
 
 use std::ffi::OsStr;
 use std::io;
@@ -10,7 +10,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 const VARIABLE: &str = "NOTIFY_SOCKET";
 const READY: &[u8] = b"READY=1";
 
-/// Says that all is there for those who come. One who does not listen misses nothing that could be mended here.
+/// Says that the service is ready. If the manager does not listen, that cannot be remedied here.
 pub(super) fn tell_ready() {
     if let Some(name) = std::env::var_os(VARIABLE) {
         let _ = say(&name, READY);
@@ -23,7 +23,7 @@ fn say(name: &OsStr, what: &[u8]) -> io::Result<()> {
         _ => SocketAddr::from_pathname(name)?,
     };
     let socket = UnixDatagram::unbound()?;
-    // One that has no time is not to hold up everybody else.
+    // A manager that is busy must not hold up all programs.
     socket.set_nonblocking(true)?;
     socket.send_to_addr(what, &to).map(drop)
 }

@@ -1,4 +1,4 @@
-//! `uncork stack`: what is asked for, and what is said of it. What it does is `uncork-serve`'s.
+//! `uncork stack`: options and messages. The work is done by `uncork-serve`.
 
 mod arguments;
 mod ask;
@@ -25,7 +25,7 @@ use crate::failure::Failure;
 use crate::output::{complain, print};
 
 const DONE: i32 = 0;
-/// By a signal, as a shell says it of SIGINT.
+/// Ended by a signal: the status that a shell gives for SIGINT.
 const INTERRUPTED: i32 = 130;
 
 /// `uncork stack`.
@@ -40,7 +40,7 @@ pub(crate) fn stack(arguments: Stack) -> Result<i32, Failure> {
     }
 }
 
-/// Octets of what is served over HTTP, where nothing is said.
+/// Default length of the body served over HTTP, in octets.
 const BODY_BYTES: u64 = 602;
 const FILE_BYTES: u64 = 100_000_000;
 
@@ -70,7 +70,7 @@ fn serve(wanted: Serve) -> Result<i32, Failure> {
         if let Some(note) = &ready.note {
             complain(note);
         }
-        // Whoever started it may not be interested.
+        // Its standard output may be closed.
         let _ = print(&format!("{}\n", ready.sentence));
     };
     let done = if wanted.kernel {
@@ -83,7 +83,7 @@ fn serve(wanted: Serve) -> Result<i32, Failure> {
     done.map(|()| DONE).map_err(|error| failure(&error))
 }
 
-/// Whether what is said goes together.
+/// Checks whether the options are compatible.
 fn check(device: &Device) -> Result<(), Failure> {
     let spins = device.spin.is_some_and(|spin| !spin.is_zero());
     if spins && device.moderation.is_some_and(|moderation| moderation != Moderation::OFF) {
@@ -109,7 +109,7 @@ fn connect(wanted: Connect) -> Result<i32, Failure> {
     }
 }
 
-/// Descriptors of our own for both.
+/// Returns duplicates of the descriptors for both.
 fn standard() -> io::Result<(OwnedFd, OwnedFd)> {
     let input = io::stdin().as_fd().try_clone_to_owned()?;
     Ok((input, io::stdout().as_fd().try_clone_to_owned()?))
@@ -138,7 +138,7 @@ fn place(device: String, wanted: Device) -> Place {
     }
 }
 
-/// Why there is no guardian, whatever it would be for.
+/// Says why there is no guardian, whatever its purpose.
 fn refused(error: &uncork_guard::Error) -> Failure {
     use uncork_guard::Error;
     let sentence = error.to_string();

@@ -1,4 +1,4 @@
-//! Who can be asked what his stack does.
+//! Processes that can be asked about their stacks.
 
 use std::fs;
 
@@ -17,12 +17,12 @@ pub(super) struct Runs {
     pub(super) pid: u32,
     /// `comm` of the process.
     pub(super) program: String,
-    /// What it has to do with stacks, in words.
+    /// Its relation to stacks, in words.
     pub(super) what: String,
 }
 
-/// Of this user, or for root of everybody: programs under `uncork run --stack`, instances, and those that have said
-/// where they can be asked (`uncork stack serve`, `connect`).
+/// Returns the processes of this user, or for root of all users: programs under `uncork run --stack`, instances,
+/// and those that have published where they can be asked (`uncork stack serve`, `connect`).
 pub(super) fn all() -> Vec<Runs> {
     let served = stat::running();
     let mut numbers: Vec<u32> = fs::read_dir("/proc")
@@ -51,12 +51,12 @@ pub(super) fn all() -> Vec<Runs> {
     with_sockets(found.collect())
 }
 
-/// One of our own: the kernel may know it by the name of the link that it was started by (`/proc/self/exe`).
+/// Returns a process of our own, which the kernel may know by the link that started it (`/proc/self/exe`).
 fn ours(pid: u32, what: &str) -> Runs {
     Runs { pid, program: "uncork".to_owned(), what: what.to_owned() }
 }
 
-/// Shells that have started a program and the like have nothing to tell: they are left out where others have.
+/// Leaves out processes without sockets, like shells that have started a program, where others have some.
 fn with_sockets(mut found: Vec<(Runs, bool)>) -> Vec<Runs> {
     if found.iter().any(|(_, has_sockets)| *has_sockets) {
         found.retain(|(_, has_sockets)| *has_sockets);

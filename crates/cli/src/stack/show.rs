@@ -1,4 +1,4 @@
-//! `uncork stack stat`: who is asked, and what is told of him: by his stack, and where his sockets are that are not on it.
+//! `uncork stack stat`: what a process reports of its stack, and where its sockets are that are not on it.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -17,17 +17,17 @@ use crate::output::print;
 use crate::status;
 use crate::tables::Width;
 
-/// All that is told of a process.
+/// All that is known of a process.
 #[derive(Debug, Serialize)]
 struct Told {
     #[serde(flatten)]
     report: Report,
-    /// Of a program under `uncork run --stack`.
+    /// The sockets of a program under `uncork run --stack`.
     #[serde(skip_serializing_if = "Option::is_none")]
     stack: Option<StackReport>,
 }
 
-/// What is told of a program whose stack tells nothing.
+/// What is known of a program whose stack does not answer.
 #[derive(Debug, Serialize)]
 struct Silent<'a> {
     pid: u32,
@@ -35,7 +35,7 @@ struct Silent<'a> {
     stack: &'a StackReport,
 }
 
-/// Prints what is told, or who can be asked.
+/// Prints what is known, or which processes can be asked.
 pub(super) fn show(wanted: &Stat) -> Result<i32, Failure> {
     let (path, pid) = match (&wanted.socket, wanted.pid) {
         (Some(path), _) => (path.clone(), None),
@@ -80,7 +80,7 @@ fn json(told: &impl Serialize) -> Result<String, Failure> {
     text.map(|text| text + "\n").map_err(|error| Failure::left(error.to_string()))
 }
 
-/// What the stack tells itself.
+/// Reads the stack's own report.
 fn tell(path: &Path, pid: Option<u32>) -> Result<Report, Failure> {
     let told = pid.map_or_else(|| stat::ask(path), stat::ask_process);
     match (told, pid) {
@@ -91,8 +91,8 @@ fn tell(path: &Path, pid: Option<u32>) -> Result<Report, Failure> {
     }
 }
 
-/// Where the sockets of a program under `uncork run --stack` are, and its name. Read out of its memory, so that it answers
-/// though its stack may not.
+/// Returns where the sockets of a program under `uncork run --stack` are, and its name. It is read from its memory, so
+/// that it works even if the stack does not answer.
 fn program(pid: u32) -> Option<(String, StackReport)> {
     let number = i32::try_from(pid).ok()?;
     let ProcessReport { program, stack: Some(mut stack), .. } = status::record(number)? else {
@@ -114,12 +114,12 @@ fn nobody_runs() -> Failure {
     )
 }
 
-/// Whether nobody listens there.
+/// Returns whether there is no listener.
 fn is_nowhere(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
 }
 
-/// Whether it is a process of somebody whose stacks this user may not ask.
+/// Returns whether the process belongs to a user whose stacks this user may not ask.
 pub(super) fn is_anothers(pid: u32) -> bool {
     let own = nix::unistd::geteuid();
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -128,7 +128,7 @@ pub(super) fn is_anothers(pid: u32) -> bool {
     !own.is_root() && effective.is_some_and(|its: u32| its != own.as_raw())
 }
 
-/// That it is.
+/// Says that the process is another user's.
 pub(super) fn anothers(pid: u32) -> String {
     format!("process {pid} is another user's: ask as that one, or as root")
 }

@@ -1,4 +1,4 @@
-//! What ends `uncork stack start`.
+//! The signals that end `uncork stack start`.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -6,10 +6,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// Each asks for the end.
+/// The signals that ask for the end.
 const ENDING: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
-/// Signals that are read from a descriptor, and do nothing else.
+/// Signals that are read from a descriptor, and have no other effect.
 pub(super) struct Signals(SignalFd);
 
 impl Signals {
@@ -20,7 +20,7 @@ impl Signals {
         Ok(Self(SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?))
     }
 
-    /// Whether one has come since this was asked.
+    /// Returns whether one has come since the last call.
     pub(super) fn have_come(&self) -> bool {
         let mut any = false;
         while let Ok(Some(_)) = self.0.read_signal() {

@@ -1,4 +1,4 @@
-//! What `uncork stack stat` shows.
+//! The output of `uncork stack stat`.
 
 use std::cmp::Reverse;
 
@@ -22,20 +22,20 @@ const HEADER: [&str; 10] = [
     "sent",
 ];
 
-/// Descriptors that are named before the rest is only counted.
+/// How many descriptors are named before the rest is only counted.
 const NAMED: usize = 8;
 
-/// The stack in two lines, where the program's other sockets are, and its connections, those that have most to send first.
+/// Shows the stack in two lines, where the program's other sockets are, and its connections, those with most to send first.
 pub(super) fn report(report: Report, stack: Option<&StackReport>, width: Width) -> String {
     let running = report.running;
     let counts = &running.counts;
     let addresses: Vec<_> = running.addresses.iter().map(ToString::to_string).collect();
-    // An instance whose programs listen nowhere has none.
+    // An instance whose programs listen nowhere has no address.
     let at = match addresses.join(", ") {
         none if none.is_empty() => none,
         addresses => format!(" at {addresses}"),
     };
-    // A program has put them away to which nobody comes, or has needed none yet.
+    // A program has closed its idle devices, or has needed none yet.
     let over = match shown(&running.device) {
         none if none.is_empty() => "without a device".to_owned(),
         device => format!("over {device}"),
@@ -65,7 +65,7 @@ pub(super) fn report(report: Report, stack: Option<&StackReport>, width: Width) 
         return text + "no connections\n";
     }
     connections.sort_by_key(|one| (Reverse(one.held_bytes), Reverse(one.sent_bytes), one.remote));
-    // Of programs that are not ours each has a descriptor.
+    // In the programs that are not ours each connection has a descriptor.
     let by_descriptor = connections.iter().any(|one| one.fd.is_some());
     let own = usize::from(by_descriptor);
     let header: Vec<_> = ["fd"][..own].iter().chain(&HEADER).copied().collect();
@@ -85,12 +85,12 @@ pub(super) fn report(report: Report, stack: Option<&StackReport>, width: Width) 
     text
 }
 
-/// Of a program whose stack tells nothing.
+/// Shows a program whose stack does not answer.
 pub(super) fn places(pid: u32, program: &str, stack: &StackReport) -> String {
     format!("process {pid}: {}\n{}", shown(program), elsewhere(pid, stack))
 }
 
-/// What was on the stack, and what stayed with the kernel, and why.
+/// Says what was on the stack, and what stayed with the kernel, and why.
 fn elsewhere(pid: u32, stack: &StackReport) -> String {
     if !stack.is_anything() {
         return String::new();
@@ -110,7 +110,7 @@ fn elsewhere(pid: u32, stack: &StackReport) -> String {
     lines.chain(open).collect()
 }
 
-/// Who can be asked.
+/// Lists the processes that can be asked.
 pub(super) fn running(all: &[Runs], width: Width) -> String {
     let mut rows = table(&["pid", "program", "what"], &[0], width);
     for one in all {
@@ -235,7 +235,7 @@ mod tests {
         assert!(one.contains(&said), "{one}");
     }
 
-    /// A program with sockets of these descriptors that are the kernel's, and one that is not.
+    /// Returns a program with sockets of these descriptors that are the kernel's, and one that is not.
     fn stack(kernels: std::ops::Range<i32>) -> StackReport {
         let one =
             |place: &str, fd| StackSocket { fd, place: place.to_owned(), ..Default::default() };

@@ -1,6 +1,6 @@
-//! `uncork stack why`: where the sockets of a program are that runs under `uncork run --stack`, and why.
+//! `uncork stack why`: where the sockets of a program under `uncork run --stack` are, and why.
 //!
-//! Read out of the program's memory, as `uncork status` reads it: the program is neither asked nor stopped.
+//! It is read from the program's memory, as `uncork status` does: the program is neither asked nor stopped.
 
 use std::str::FromStr;
 
@@ -13,9 +13,9 @@ use crate::tables::{Width, lines, table};
 
 use super::arguments::Why;
 
-/// On the stack, or listed.
+/// On the stack, or the sockets were listed.
 const ON_STACK: i32 = 0;
-/// The kernel's, or not decided.
+/// The kernel's, or undecided.
 const ELSEWHERE: i32 = 1;
 
 /// A process, or one of its descriptors: `4711` or `4711:9`.

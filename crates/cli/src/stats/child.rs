@@ -15,28 +15,28 @@ use crate::failure::Failure;
 use crate::run::Program;
 use crate::status;
 
-/// How the program ended.
+/// The ways in which the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// By itself.
+    /// It exited by itself.
     Code(i32),
-    /// By a signal.
+    /// A signal ended it.
     Signal(i32),
 }
 
 /// The running program.
 pub(super) struct Child {
     pub(super) pid: Pid,
-    /// What the library held when a signal was passed on that may have ended the program.
+    /// The library's state when a signal was passed on that may have ended the program.
     pub(super) snapshot: Option<Snapshot>,
 }
 
-/// A look into the program just before a signal.
+/// The program's state just before a signal.
 pub(super) struct Snapshot {
     pub(super) signal: Signal,
     pub(super) report: ProcessReport,
-    /// Reports of the program that had arrived by then: those of programs that it has been
-    /// before it executed another.
+    /// Reports of the program that had arrived by then: those of programs that it was before it
+    /// executed another.
     pub(super) reported: usize,
 }
 
@@ -59,8 +59,8 @@ impl Child {
         Ok(Self { pid, snapshot: None })
     }
 
-    /// Does what a signal asks for; returns how the program ended, once it has. `reported` is
-    /// the number of its reports so far.
+    /// Does what a signal asks for; returns how the program ended, once it has. `reported` is the
+    /// number of its reports so far.
     pub(super) fn handle(
         &mut self,
         received: Received,
@@ -72,7 +72,7 @@ impl Child {
         match received.sender {
             // The terminal has sent it to the program as well.
             None => {}
-            // It meant its parent, which is not meant to be uncork: never send it back.
+            // The program meant its parent, but not uncork: never send it back.
             Some(sender) if sender == self.pid => {}
             Some(_) => self.pass_on(received.signal, reported)?,
         }
@@ -83,17 +83,17 @@ impl Child {
         if signal != Signal::SIGWINCH
             && let Some(report) = status::snapshot(self.pid.as_raw())
         {
-            // It may be the last look: a default action leaves no time for a report.
+            // It may be the last chance: a default action leaves no time for a report.
             self.snapshot = Some(Snapshot { signal, report, reported });
         }
         match kill(self.pid, signal) {
-            // It has just ended, or has become another user's; SIGCHLD tells.
+            // It has just ended, or belongs to another user now; SIGCHLD tells.
             Ok(()) | Err(Errno::ESRCH | Errno::EPERM) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Looks what the child has done. Signals of one kind merge, so all of it is taken.
+    /// Collects the child's state changes. Signals of one kind merge, so all of them are read.
     fn look(&self) -> io::Result<Option<Ended>> {
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
         loop {
@@ -115,10 +115,10 @@ impl Child {
         }
     }
 
-    /// A program may stop itself for the shell's job control, as pagers do on ^Z; the shell
-    /// waits for uncork to stop. Where no shell does job control the kernel ignores these
-    /// signals, and uncork goes on waiting. SIGSTOP is left alone: whoever sent it to the
-    /// program will continue the program.
+    /// Stops this process like the program: a program may stop itself for the shell's job control,
+    /// as pagers do on ^Z, and the shell waits for uncork to stop. Where no shell does job control
+    /// the kernel ignores these signals, and uncork goes on waiting. SIGSTOP is left alone: its
+    /// sender will continue the program.
     fn stop_likewise(&self, number: i32) -> io::Result<()> {
         let signal = match Signal::try_from(number) {
             Ok(signal @ (Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU)) => signal,
@@ -133,7 +133,7 @@ impl Child {
     }
 }
 
-/// Whether a process is stopped by a signal (proc(5): the state follows the name in brackets).
+/// Returns whether a process is stopped by a signal (proc(5): the state follows the name in brackets).
 fn is_stopped(pid: Pid) -> bool {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
     let after_name = stat.iter().rposition(|&byte| byte == b')').map(|at| &stat[at..]);
@@ -157,11 +157,11 @@ impl Ended {
         }
         // The program has left its core dump, if any; another one of uncork would hide it.
         let _ = prctl::set_dumpable(false);
-        // Puts the default action back and unblocks, for the signals that it knows; the others
-        // are not blocked by us.
+        // This restores the default action and unblocks, for the signals that it knows; we do not
+        // block the others.
         let _ = signal_hook::low_level::emulate_default_handler(number);
         let _ = signal_hook::low_level::raise(number);
-        // As a shell would say it, if the signal is ignored.
+        // The status that a shell gives, if the signal is ignored.
         128 + number
     }
 }

@@ -11,13 +11,12 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::geteuid;
 use uncork_posix::report::{ProcessReport, SCHEMA};
 
-/// A longer report is not ours: 4,096 closed sockets take about 2 MB, a million open ones
-/// would take 500.
+/// A longer report is not ours: 4,096 closed sockets take about 2 MB, a million open ones would take 500.
 const MAX_REPORT_BYTES: usize = 1 << 30;
-/// What is read at once.
+/// How much is read at once.
 const CHUNK_BYTES: usize = 1 << 16;
 
-/// Takes in one line of JSON from each connection.
+/// Receives one line of JSON from each connection.
 pub(crate) struct Collector {
     listener: UnixListener,
     address: String,
@@ -25,12 +24,12 @@ pub(crate) struct Collector {
     reports: Vec<Received>,
 }
 
-/// What a process sent.
+/// A message from a process.
 #[derive(Debug)]
 pub(crate) struct Received {
-    /// The process, as seen from here.
+    /// The process's id, as seen from here.
     pub(crate) pid: i32,
-    /// Its report, or why there is none.
+    /// Its report, or why it is missing.
     pub(crate) report: Result<ProcessReport, String>,
 }
 
@@ -41,8 +40,8 @@ struct Connection {
 }
 
 impl Collector {
-    /// Listens on a name that no other run of uncork has. It is an abstract one: no file is
-    /// left behind, and a program that changes its root directory still reaches it.
+    /// Listens on a name that no other run of uncork has. It is an abstract one: no file is left
+    /// behind, and a program that changes its root directory still reaches it.
     pub(crate) fn listen() -> io::Result<Self> {
         let mut random = [0; 8];
         File::open("/dev/urandom")?.read_exact(&mut random)?;
@@ -53,21 +52,21 @@ impl Collector {
         Ok(Self { listener, address, connections: Vec::new(), reports: Vec::new() })
     }
 
-    /// The value of UNCORK_STATS.
+    /// Returns the value of UNCORK_STATS.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    /// What to wait for.
+    /// Returns the descriptors to wait for.
     pub(crate) fn fds(&self) -> impl Iterator<Item = PollFd<'_>> {
         let streams = self.connections.iter().map(|connection| connection.stream.as_fd());
         let fds = core::iter::once(self.listener.as_fd()).chain(streams);
         fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN))
     }
 
-    /// Takes what has arrived, without waiting.
+    /// Reads what has arrived, without blocking.
     pub(crate) fn take_in(&mut self) {
-        // Anything but "none waiting" (no descriptors left, a peer that gave up) is tried
+        // After any error but "none waiting" (no descriptors left, a peer that gave up) it is tried
         // again with the next event.
         while let Ok((stream, _)) = self.listener.accept() {
             self.connections.extend(admit(stream));
@@ -82,18 +81,17 @@ impl Collector {
         });
     }
 
-    /// How many reports of process `pid` have arrived.
+    /// Returns how many reports of process `pid` have arrived.
     pub(crate) fn reports_of(&self, pid: i32) -> usize {
         self.reports.iter().filter(|received| received.pid == pid).count()
     }
 
-    /// Whether a report has begun and not ended.
+    /// Returns whether a report is incomplete.
     pub(crate) fn is_unfinished(&self) -> bool {
         !self.connections.is_empty()
     }
 
-    /// All reports in the order of their arrival; one that has not come to its end is told as
-    /// missing.
+    /// Returns all reports in the order of their arrival; an incomplete one is reported as missing.
     pub(crate) fn into_reports(mut self) -> Vec<Received> {
         let unfinished = std::mem::take(&mut self.connections);
         self.reports.extend(unfinished.iter().flat_map(Connection::reports));
@@ -101,8 +99,8 @@ impl Collector {
     }
 }
 
-/// The name of the socket can be read by every user (/proc/net/unix), and its reports end up
-/// on our terminal: only our own processes may report. Those of root may have become others'.
+/// Accepts our own processes only: every user can read the socket's name (/proc/net/unix), and reports
+/// end up on our terminal. Processes of root may have become other users'.
 fn admit(stream: UnixStream) -> Option<Connection> {
     stream.set_nonblocking(true).ok()?;
     let peer = getsockopt(&stream, PeerCredentials).ok()?;
@@ -152,8 +150,7 @@ fn parse(line: &[u8], pid: i32) -> Result<ProcessReport, String> {
              different versions"
         ));
     }
-    // A process in a pid namespace of its own does not know the id that is seen from here; it
-    // is 0 if there is none.
+    // A process in a PID namespace of its own does not know its id here; that is 0 if there is none.
     let pid = u32::try_from(pid).ok().filter(|&pid| pid != 0).unwrap_or(report.pid);
     Ok(ProcessReport { pid, ..report })
 }

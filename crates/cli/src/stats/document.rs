@@ -1,4 +1,4 @@
-//! What is told at the end: the JSON document and the text for people.
+//! The final report: the JSON document and the text for people.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ pub(super) struct Outcome {
     command: Vec<String>,
     exit: Exit,
     processes: Vec<Process>,
-    /// Processes of which nothing is known but that they were there.
+    /// Processes of which it is only known that they existed.
     without_report: Vec<Missing>,
 }
 
@@ -34,7 +34,7 @@ enum Exit {
 struct Process {
     #[serde(flatten)]
     report: ProcessReport,
-    /// Why the report was read out of the process instead of being its last word.
+    /// Why the report was read from the process instead of being its last word.
     #[serde(skip_serializing_if = "Option::is_none")]
     snapshot: Option<String>,
 }
@@ -47,7 +47,7 @@ struct Missing {
 }
 
 impl Outcome {
-    /// Puts together what was received, what was read out, and what is missing.
+    /// Combines what was received, what was read from processes, and what is missing.
     pub(super) fn of(
         program: &Program,
         child: &Child,
@@ -84,7 +84,7 @@ impl Outcome {
         self.without_report.push(Missing { pid, program, why });
     }
 
-    /// The program itself has reported, or was looked into in time, or is missing.
+    /// Adds the program's own report, what was read from it in time, or that it is missing.
     fn add_child(&mut self, child: &Child, ended: Ended) {
         let pid = child.pid.as_raw();
         let is_child = |process: &&Process| i64::from(process.report.pid) == i64::from(pid);
@@ -122,12 +122,12 @@ impl Outcome {
         }
     }
 
-    /// The document of `--stats=FILE`.
+    /// Returns the document of `--stats=FILE`.
     pub(super) fn json(&self) -> serde_json::Result<String> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 
-    /// What goes to standard error, the processes that wrote most first.
+    /// Returns the text for standard error, the processes that wrote most first.
     pub(super) fn table(&self) -> String {
         self.text(Width::of_stderr())
     }
@@ -161,7 +161,7 @@ impl Outcome {
     }
 }
 
-/// A shell script starts many processes that have nothing to do with the network: one line.
+/// Reports processes without sockets in one line: a shell script starts many of them.
 fn without_sockets(processes: &[&Process]) -> String {
     let names: BTreeSet<_> = processes.iter().map(|p| shown(&p.report.program)).collect();
     let names: Vec<_> = names.iter().map(AsRef::as_ref).take(LISTED).collect();
@@ -195,7 +195,7 @@ impl Process {
     fn totals(&self) -> String {
         let saved: u64 = self.report.sockets.iter().map(|socket| socket.packets_saved).sum();
         let number = |n: u64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
-        // Of those on the stack the stack itself keeps what is to be saved.
+        // For sockets on the stack the stack itself counts what is saved.
         let whose = if self.report.stack.is_some() { "kernel TCP socket" } else { "TCP socket" };
         format!(
             "{}, {}, {} saved",

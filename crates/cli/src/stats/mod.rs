@@ -1,5 +1,5 @@
-//! `uncork run --stats`: stays as the parent of the program, collects the reports of all its
-//! processes, and ends as the program ended.
+//! `uncork run --stats`: stays as the program's parent, collects the reports of all its processes,
+//! and ends as the program ended.
 
 mod child;
 pub(crate) mod collect;
@@ -25,12 +25,12 @@ use collect::Collector;
 use document::Outcome;
 use signals::Signals;
 
-/// How long the other processes may take to report once the program itself has ended. A child
-/// that ends together with its parent needs milliseconds; a daemon does not end at all.
+/// How long the other processes may take to report once the program itself has ended. A child that
+/// ends together with its parent needs milliseconds; a daemon does not end at all.
 const GRACE: Duration = Duration::from_millis(100);
-/// How long a report that has begun may take to arrive in full.
+/// How long an incomplete report may take to arrive in full.
 const GRACE_OF_A_REPORT: Duration = Duration::from_secs(2);
-/// How often is looked whether processes are left.
+/// How often the remaining processes are checked.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Runs the program, shows or writes its report, and returns its exit status.
@@ -59,7 +59,7 @@ pub(crate) fn run(mut program: Program, file: Option<&Path>) -> Result<i32, Fail
     Ok(ended.end_likewise())
 }
 
-/// Passes signals on and takes reports in until the program has ended.
+/// Passes signals on and receives reports until the program has ended.
 fn attend(signals: &Signals, child: &mut Child, collector: &mut Collector) -> io::Result<Ended> {
     loop {
         let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
@@ -75,8 +75,8 @@ fn attend(signals: &Signals, child: &mut Child, collector: &mut Collector) -> io
     }
 }
 
-/// Takes in the reports that are under way when the program has ended; returns the processes
-/// that go on without it.
+/// Receives the reports that are under way when the program has ended; returns the processes that
+/// go on without it.
 fn remain(collector: &mut Collector) -> Vec<survivors::Survivor> {
     let begun = Instant::now();
     loop {
@@ -85,7 +85,7 @@ fn remain(collector: &mut Collector) -> Vec<survivors::Survivor> {
         let unfinished = collector.is_unfinished() && waited < GRACE_OF_A_REPORT;
         let left = if unfinished { Vec::new() } else { survivors::of(collector.address()) };
         if !unfinished && (left.is_empty() || waited >= GRACE) {
-            // One that ended between the two looks has reported before.
+            // A process that ended between the two checks has already reported.
             collector.take_in();
             return left;
         }
@@ -111,8 +111,8 @@ struct Target {
 }
 
 impl Target {
-    /// Opens the file before the program is started: it may run for days, and its report
-    /// should not be lost to a wrong path. What is in it stays until there is a report.
+    /// Opens the file before the program is started: that may run for days, and its report should
+    /// not be lost to a wrong path. The file's content is kept until there is a report.
     fn open(path: &Path) -> Result<Self, Failure> {
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
         match file {

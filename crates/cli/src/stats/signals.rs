@@ -1,4 +1,4 @@
-//! The signals that uncork gets while it stands between the caller and the program.
+//! The signals that uncork receives between the caller and the program.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 
 use crate::failure::Failure;
 
-/// Meant for the program when they are sent to uncork.
+/// Signals sent to uncork that are meant for the program.
 const PASSED_ON: [Signal; 7] = [
     Signal::SIGTERM,
     Signal::SIGINT,
@@ -20,17 +20,17 @@ const PASSED_ON: [Signal; 7] = [
     Signal::SIGWINCH,
 ];
 
-/// A signal and where it came from.
+/// A signal and its origin.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Received {
     pub(super) signal: Signal,
-    /// The process that sent it by kill(2); `None` if the kernel did (a terminal, an alarm),
-    /// which sent it to the whole process group, the program included.
+    /// The process that sent it by kill(2); `None` if the kernel did (a terminal, an alarm), which
+    /// sends it to the whole process group, the program included.
     pub(super) sender: Option<Pid>,
 }
 
-/// Blocks the signals and reads them from a descriptor. No disposition is changed, so the
-/// program inherits the caller's; its mask is set when it is started.
+/// Blocks the signals and reads them from a descriptor. No disposition is changed, so the program
+/// inherits the caller's; its mask is set when it is started.
 pub(super) struct Signals {
     fd: SignalFd,
     before: SigSet,
@@ -41,18 +41,18 @@ impl Signals {
         let mut set: SigSet = PASSED_ON.into_iter().collect();
         set.add(Signal::SIGCHLD);
         let fd = SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-        // A report that cannot be written must not end us in the place of the program.
+        // A report that cannot be written must not end us instead of the program.
         set.add(Signal::SIGPIPE);
         let before = set.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
         Ok(Self { fd, before })
     }
 
-    /// The mask that was inherited.
+    /// Returns the mask that was inherited.
     pub(super) fn before(&self) -> &SigSet {
         &self.before
     }
 
-    /// All that have arrived.
+    /// Returns all that have arrived.
     pub(super) fn received(&self) -> io::Result<Vec<Received>> {
         let mut received = Vec::new();
         while let Some(info) = self.fd.read_signal()? {
@@ -77,8 +77,8 @@ impl AsFd for Signals {
     }
 }
 
-/// With SIGCHLD ignored the kernel throws the exit status of children away. To change that
-/// here would change it for the program as well.
+/// Refuses to run with SIGCHLD ignored, as the kernel then discards the exit status of children.
+/// Changing that here would change it for the program as well.
 pub(super) fn refuse_ignored_children() -> Result<(), Failure> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,4 +1,4 @@
-//! Processes of the program that go on when the program itself has ended.
+//! Processes of the program that outlive it.
 
 use std::fs;
 use std::iter;
@@ -11,10 +11,10 @@ use uncork_posix::report::ProcessReport;
 
 use crate::status;
 
-/// How long processes without an environment are looked at, all together, and how far apart.
+/// How long processes without an environment are retried, all together, and the interval.
 const PATIENCE: Duration = Duration::from_millis(50);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
-/// How long all is looked at, at the most.
+/// Upper bound for the whole search.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// A process that is still running, and what it would report now.
@@ -25,10 +25,9 @@ pub(super) struct Survivor {
     pub(super) report: Option<ProcessReport>,
 }
 
-/// The processes that were started with `address` to report to. One that has written over its
-/// environment, as some servers do to show a title, is not found; nor are those with lower numbers than one that cannot be
-/// looked at as it waits for a disk, say (its memory map is locked then): the program has ended, and nobody is to wait for
-/// that.
+/// Returns the processes that were started with `address` to report to. A process that has overwritten its environment, as
+/// some servers do to show a title, is not found; nor are those with lower numbers than one that cannot be read because it
+/// waits for a disk, say (its memory map is locked then): the program has ended, and that wait would be for nothing.
 pub(super) fn of(address: &str) -> Vec<Survivor> {
     let entry = format!("{}={address}", variable::STATS);
     let (tells, told) = mpsc::channel();
@@ -59,8 +58,8 @@ fn was_started_with(pid: i32, entry: &[u8], until: Instant) -> bool {
     environment(pid, until).split(|&byte| byte == 0).any(|variable| variable == entry)
 }
 
-/// A process that is ending has none any more. One that is becoming another program has none for a
-/// moment, but a file that it was started from, which a thread of the kernel never has (execve(2)).
+/// Reads the environment of a process. A process that is ending has none any more. One that executes another program has
+/// none for a moment, but has an executable file, which a kernel thread never has (execve(2)).
 fn environment(pid: i32, until: Instant) -> Vec<u8> {
     loop {
         let all = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();

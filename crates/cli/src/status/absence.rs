@@ -1,4 +1,4 @@
-//! Why the library is not in a process, as far as /proc can tell.
+//! Reasons why the library is not in a process, as far as /proc can tell.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,12 +8,12 @@ use std::path::Path;
 use crate::inspect::{Unloaded, unloaded};
 use crate::library::{NAME, SECOND_NAME};
 
-/// Tells that the loader ran in secure-execution mode (`<elf.h>`; ld.so(8)). Executing a program
-/// sets it, and what the program does later, such as giving its privileges up, does not change it.
+/// Says that the loader ran in secure-execution mode (`<elf.h>`; ld.so(8)). It is set by execve and
+/// not changed by what the program does later, such as giving up privileges.
 const AT_SECURE: u64 = 23;
 
-/// What follows on "it is not in this process: "; `None` if nothing stood in its way, as for
-/// a program that nobody preloaded anything into.
+/// Returns what follows "it is not in this process: "; `None` if nothing prevented it, as for a
+/// program that nothing was preloaded into.
 pub(super) fn reason(pid: i32) -> Option<String> {
     let of_process = |name: &str| format!("/proc/{pid}/{name}");
     if let Some(unloaded) = unloaded(of_process("exe").as_ref()) {
@@ -49,14 +49,14 @@ fn static_program(kind: Unloaded) -> &'static str {
     }
 }
 
-/// Whether the auxiliary vector, pairs of words, says so.
+/// Returns whether the auxiliary vector, pairs of words, says so.
 fn is_secure(vector: &[u8]) -> bool {
     let (words, _) = vector.as_chunks::<8>();
     let words: Vec<u64> = words.iter().map(|word| u64::from_ne_bytes(*word)).collect();
     words.chunks_exact(2).any(|pair| pair[0] == AT_SECURE && pair[1] != 0)
 }
 
-/// The path of our library in LD_PRELOAD, whose entries spaces and colons divide.
+/// Returns the path of our library in LD_PRELOAD, whose entries are separated by spaces and colons.
 fn preloaded(environment: &[u8]) -> Option<String> {
     let entry = environment.split(|&byte| byte == 0);
     let list = entry.filter_map(|entry| entry.strip_prefix(b"LD_PRELOAD=")).next()?;

@@ -6,21 +6,21 @@ use std::path::PathBuf;
 
 use crate::library::{NAME, SECOND_NAME};
 
-/// The beginning of the library in a process.
+/// The first mapping of the library in a process.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mapping {
-    /// Where its ELF header is.
+    /// Address of its ELF header.
     pub(super) start: u64,
     /// The file, as the process sees it.
     pub(super) path: PathBuf,
 }
 
-/// The beginnings of the library: more than one where it was preloaded from two places.
+/// Returns the first mappings of the library: more than one where it was preloaded from two places.
 pub(super) fn libraries(maps: &[u8]) -> impl Iterator<Item = Mapping> {
     maps.split(|&byte| byte == b'\n').filter_map(mapping)
 }
 
-/// Lines read `START-END PERMISSIONS OFFSET DEVICE INODE          PATH[ (deleted)]`.
+/// Parses a line: `START-END PERMISSIONS OFFSET DEVICE INODE          PATH[ (deleted)]`.
 fn mapping(line: &[u8]) -> Option<Mapping> {
     let path = &line[line.iter().position(|&byte| byte == b'/')?..];
     let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
@@ -40,12 +40,12 @@ fn mapping(line: &[u8]) -> Option<Mapping> {
     })
 }
 
-/// `libuncork.so`, or `libuncork.so.0.1`.
+/// Returns whether the name is `libuncork.so`, or `libuncork.so.0.1`.
 fn is_version_of(name: &[u8], ours: &[u8]) -> bool {
     name.strip_prefix(ours).is_some_and(|rest| rest.is_empty() || rest[0] == b'.')
 }
 
-/// The kernel writes a line feed in a path as `\012`.
+/// Decodes a path, in which the kernel writes a line feed as `\012`.
 fn unescaped(path: &[u8]) -> Vec<u8> {
     const LINE_FEED: &[u8] = b"\\012";
     let mut plain = Vec::with_capacity(path.len());

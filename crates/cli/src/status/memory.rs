@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt as _;
 use nix::errno::Errno;
 use uncork_posix::published::Memory;
 
-/// The memory of a process, opened once: an id that is taken by another process meanwhile
-/// cannot be read by mistake.
+/// The memory of a process, opened once: an id that is reused by another process meanwhile cannot
+/// be read by mistake.
 pub(super) struct ProcessMemory(File);
 
 impl ProcessMemory {
@@ -20,7 +20,7 @@ impl ProcessMemory {
 impl Memory for ProcessMemory {
     fn read(&self, address: u64, into: &mut [u8]) -> io::Result<()> {
         self.0.read_exact_at(into, address).map_err(|error| match error.kind() {
-            // The kernel has nothing left to read from once the process has ended.
+            // The kernel has nothing to read once the process has ended.
             io::ErrorKind::UnexpectedEof => Errno::ESRCH.into(),
             _ => error,
         })

@@ -27,10 +27,10 @@ use crate::output;
 use crate::tables;
 use memory::ProcessMemory;
 
-/// This command, in sentences.
+/// The name of this command, for messages.
 const COMMAND: &str = "uncork status";
 
-/// Exit statuses, from the one that says most for a script to the one that says least.
+/// Exit statuses, from the most to the least informative for a script.
 mod code {
     pub(super) const LOADED: i32 = 0;
     pub(super) const NOT_LOADED: i32 = 1;
@@ -38,13 +38,13 @@ mod code {
     pub(super) const NO_PROCESS: i32 = 4;
 }
 
-/// What is known of one process.
+/// The state of one process, as far as known.
 #[derive(Debug, Serialize)]
 pub(crate) struct Answer {
     pid: i32,
     /// `comm` of the process.
     program: Option<String>,
-    /// Whether the library is in it; unknown without permission.
+    /// Whether the library is in it; `None` without permission.
     loaded: Option<bool>,
     /// The file that it was loaded from.
     #[serde(rename = "library")]
@@ -78,7 +78,7 @@ pub(crate) fn status(arguments: &Status) -> Result<i32, Failure> {
     Ok(answers.iter().map(|answer| answer.code).max().unwrap_or(code::LOADED))
 }
 
-/// The answer for people; `None` if there is only an error to be told.
+/// Returns the answer for people; `None` if there is only an error.
 fn human(answer: &Answer) -> Option<String> {
     let loaded = answer.loaded?;
     let program = output::shown(answer.program.as_deref().unwrap_or("?")).into_owned();
@@ -98,7 +98,7 @@ fn human(answer: &Answer) -> Option<String> {
     Some(text)
 }
 
-/// The end of the sentence that says that the library is not there.
+/// Returns the end of the sentence that says that the library is not there.
 fn because(reason: Option<&str>) -> String {
     reason.map(|reason| format!(": {}", output::shown(reason))).unwrap_or_default()
 }
@@ -110,7 +110,7 @@ pub(crate) struct Looked {
     pub(crate) report: ProcessReport,
 }
 
-/// Looks into a process that has to have the library, for a command of this name.
+/// Inspects a process that must have the library, for a command of this name.
 pub(crate) fn looked_into(pid: i32, command: &str) -> Result<Looked, Failure> {
     let answer = ask(pid, command);
     let program = answer.program.unwrap_or_else(|| "?".to_owned());
@@ -128,7 +128,7 @@ pub(crate) fn looked_into(pid: i32, command: &str) -> Result<Looked, Failure> {
 
 pub(crate) use peers::fill_in as fill_in_peers;
 
-/// Looks into one process, for a command of this name.
+/// Inspects one process, for a command of this name.
 fn ask(pid: i32, command: &str) -> Answer {
     let mut answer = Answer {
         pid,
@@ -175,7 +175,7 @@ fn refused(answer: &mut Answer, error: &io::Error, command: &str) {
     answer.error = Some(sentence);
 }
 
-/// With /proc mounted hidepid, the processes of others look as if they were not there.
+/// Returns whether it exists. With /proc mounted hidepid, other users' processes seem not to exist.
 fn exists(pid: i32) -> bool {
     matches!(kill(Pid::from_raw(pid), None), Ok(()) | Err(Errno::EPERM))
 }
@@ -205,7 +205,7 @@ fn look(pid: i32) -> io::Result<Option<Found>> {
     Ok(Some(Found { from: library, report }))
 }
 
-/// What is in the process's memory, and the library that put it there.
+/// Reads the record in the process's memory, and returns the library that put it there.
 fn read(pid: i32) -> io::Result<Option<(PathBuf, Result<ProcessReport, Unreadable>)>> {
     let maps = fs::read(format!("/proc/{pid}/maps"))?;
     let mut first = None;
@@ -214,7 +214,7 @@ fn read(pid: i32) -> io::Result<Option<(PathBuf, Result<ProcessReport, Unreadabl
             let address = symbol::address(&memory, mapping.start, published::SYMBOL)?;
             published::read(&memory, address)
         });
-        // Of two copies one is at work, and the other has not started and never will.
+        // Of two copies only one works; the other has not started and never will.
         if !matches!(report, Err(Unreadable::NotStarted)) {
             return Ok(Some((mapping.path, report)));
         }
@@ -223,7 +223,7 @@ fn read(pid: i32) -> io::Result<Option<(PathBuf, Result<ProcessReport, Unreadabl
     Ok(first)
 }
 
-/// Adds what is not in the process's memory but elsewhere in /proc.
+/// Adds what is found elsewhere in /proc, and not in the process's memory.
 fn completed(mut report: ProcessReport, pid: i32, library: &Path) -> ProcessReport {
     report.pid = pid.unsigned_abs();
     report.program = program_name(pid).unwrap_or_default();
@@ -234,7 +234,7 @@ fn completed(mut report: ProcessReport, pid: i32, library: &Path) -> ProcessRepo
     report
 }
 
-/// The value of a variable in an environment as /proc shows it.
+/// Returns the value of a variable in an environment as shown by /proc.
 fn variable(environment: &[u8], name: &str) -> Option<String> {
     environment.split(|&byte| byte == 0).find_map(|entry| {
         let value = entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
@@ -242,12 +242,12 @@ fn variable(environment: &[u8], name: &str) -> Option<String> {
     })
 }
 
-/// What the library in process `pid` would report now, if it is there and can be read.
+/// Returns what the library in process `pid` would report now, if it is there and can be read.
 pub(crate) fn snapshot(pid: i32) -> Option<ProcessReport> {
     look(pid).ok()??.report.ok()
 }
 
-/// The same without the other ends of its sockets, which take a while to be found.
+/// Returns such a report without the sockets' peers, which take a while to find.
 pub(crate) fn record(pid: i32) -> Option<ProcessReport> {
     let (_, report) = read(pid).ok()??;
     let program = program_name(pid).unwrap_or_default();

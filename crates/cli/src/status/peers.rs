@@ -1,11 +1,11 @@
-//! The other ends of a process's TCP sockets, from /proc/PID/fd and /proc/PID/net.
+//! The peers of a process's TCP sockets, from /proc/PID/fd and /proc/PID/net.
 
 use std::collections::HashMap;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Fills in the peers that are not known, by descriptor. A socket that is not connected, or that
-/// belongs to another network namespace, is left without.
+/// Fills in the unknown peers, by descriptor. A socket that is not connected, or that belongs to
+/// another network namespace, is left without.
 pub(crate) fn fill_in<'a>(pid: i32, sockets: impl Iterator<Item = (i32, &'a mut Option<String>)>) {
     let unknown: Vec<_> = sockets.filter(|(_, peer)| peer.is_none()).collect();
     if unknown.is_empty() {
@@ -22,15 +22,14 @@ pub(crate) fn fill_in<'a>(pid: i32, sockets: impl Iterator<Item = (i32, &'a mut 
     }
 }
 
-/// The link of a socket reads `socket:[INODE]`.
+/// Returns the inode in the link of a socket, which reads `socket:[INODE]`.
 fn inode(pid: i32, fd: i32) -> Option<u64> {
     let link = fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok()?;
     link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
 
-/// Inode and remote address of a line of /proc/PID/net/tcp or tcp6 (proc_net_tcp in the
-/// kernel's documentation): slot, local, remote, state, queues, timer, retransmits, uid,
-/// timeout, inode.
+/// Parses inode and remote address in a line of /proc/PID/net/tcp or tcp6 (proc_net_tcp in the kernel's
+/// documentation): slot, local, remote, state, queues, timer, retransmits, uid, timeout, inode.
 fn entry(line: &str) -> Option<(u64, SocketAddr)> {
     let mut fields = line.split_ascii_whitespace();
     let remote = address(fields.nth(2)?)?;
@@ -38,7 +37,7 @@ fn entry(line: &str) -> Option<(u64, SocketAddr)> {
     (inode != 0 && remote.port() != 0).then_some((inode, remote))
 }
 
-/// `ADDRESS:PORT` in hexadecimal; the address is in words as this machine stores them.
+/// Parses `ADDRESS:PORT` in hexadecimal; the address is in 32-bit words of this machine's byte order.
 fn address(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let mut bytes = Vec::with_capacity(16);
@@ -48,7 +47,7 @@ fn address(text: &str) -> Option<SocketAddr> {
     }
     let ip = match bytes.len() {
         4 => IpAddr::V4(Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?)),
-        // An IPv4 peer of an IPv6 socket stays as the program sees it: ::ffff:ADDRESS.
+        // An IPv4 peer of an IPv6 socket is kept in the form that the program sees: ::ffff:ADDRESS.
         _ => IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?)),
     };
     Some(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?))

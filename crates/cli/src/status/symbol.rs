@@ -1,7 +1,7 @@
-//! Finding an exported symbol in a library that is loaded in another process.
+//! Lookup of an exported symbol in a library that is loaded in another process.
 //!
-//! All that the loader needs for this is in the process's memory, where it is read from. The
-//! file may have been deleted, replaced by a newer one, or lie in another mount namespace.
+//! All that the loader needs for this is read from the process's memory. The file may have been
+//! deleted, replaced by a newer one, or be in another mount namespace.
 
 use std::io::{self, ErrorKind};
 
@@ -14,12 +14,12 @@ use object::pod::{Pod, from_bytes};
 use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _, Sym as _};
 use uncork_posix::published::Memory;
 
-/// Symbols that share a hash bucket, entries of a table: bounds for what another process may
-/// make us read.
+/// Limits for symbols that share a hash bucket, and for entries of a table: bounds on what another
+/// process may make us read.
 const MAX_CHAIN: u64 = 1 << 16;
 const MAX_ENTRIES: u64 = 256;
 
-/// The address of `name` in the library whose ELF header is at `start`.
+/// Returns the address of `name` in the library whose ELF header is at `start`.
 pub(super) fn address(memory: &impl Memory, start: u64, name: &str) -> io::Result<u64> {
     let image = Image::at(memory, start)?;
     let found = image.find(name.as_bytes())?;
@@ -30,7 +30,7 @@ pub(super) fn address(memory: &impl Memory, start: u64, name: &str) -> io::Resul
 struct Image<'a, M> {
     memory: &'a M,
     endian: Endianness,
-    /// What is added to the addresses in the file.
+    /// The offset that is added to the addresses in the file.
     bias: u64,
     symbols: u64,
     names: u64,
@@ -65,13 +65,13 @@ impl<'a, M: Memory> Image<'a, M> {
         Ok(image)
     }
 
-    /// Reads where the tables are from the dynamic section.
+    /// Reads the addresses of the tables from the dynamic section.
     fn tables(&mut self, dynamic: u64) -> io::Result<()> {
         for index in 0..MAX_ENTRIES {
             let entry: Dyn64<Endianness> = self.entry(self.bias.wrapping_add(dynamic), index)?;
             let value = entry.d_val(self.endian);
-            // The loader of glibc writes these back as addresses in the process; on machines
-            // where the section is read-only they stay as they are in the file.
+            // glibc's loader writes these back as addresses in the process; on machines where the
+            // section is read-only they stay as they are in the file.
             let address = if value >= self.bias { value } else { self.bias.wrapping_add(value) };
             match entry.d_tag(self.endian) {
                 DT_SYMTAB => self.symbols = address,
@@ -112,7 +112,7 @@ impl<'a, M: Memory> Image<'a, M> {
                     return Ok(Some(self.bias.wrapping_add(symbol.st_value(self.endian))));
                 }
             }
-            // The lowest bit ends a chain.
+            // The lowest bit marks the end of a chain.
             if link & 1 == 1 {
                 break;
             }
@@ -144,7 +144,7 @@ fn read<T: Pod>(memory: &impl Memory, address: u64) -> io::Result<T> {
     Ok(*value)
 }
 
-/// The hash of DT_GNU_HASH: h * 33 + c from 5381.
+/// Computes the hash of DT_GNU_HASH: h * 33 + c from 5381.
 fn gnu_hash(name: &[u8]) -> u32 {
     name.iter().fold(5381, |hash: u32, &byte| hash.wrapping_mul(33).wrapping_add(byte.into()))
 }

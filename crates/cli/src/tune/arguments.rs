@@ -75,7 +75,7 @@ pub(crate) struct Tune {
     pub(crate) command: Option<TuneCommand>,
 }
 
-/// One of them at least is said.
+/// At least one of these must be given.
 const WHICH: [&str; 6] = ["pid", "cgroup", "port", "peer", "netns", "all"];
 
 /// What is set.
@@ -287,7 +287,7 @@ pub(crate) struct Undo {
     pub(crate) all: bool,
 }
 
-/// A size: `131072`, `128k`, `1m`.
+/// Parses a size: `131072`, `128k`, `1m`.
 fn bytes(text: &str) -> Result<u32, String> {
     let (digits, unit) = number_and_unit(text);
     let factor = match unit.to_ascii_lowercase().as_str() {
@@ -303,7 +303,7 @@ fn bytes(text: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("{text:?} is not a size such as 131072, 128k or 1m, below 2048m"))
 }
 
-/// A rate as tc(8) writes it, in bits a second.
+/// Parses a rate as written for tc(8), in bits a second.
 fn bits(text: &str) -> Result<u64, String> {
     let (digits, unit) = number_and_unit(text);
     let factor = match unit.to_ascii_lowercase().as_str() {
@@ -318,7 +318,7 @@ fn bits(text: &str) -> Result<u64, String> {
     bits.ok_or_else(|| format!("{text:?} is not a rate such as 512kbit, 100mbit or 10gbit"))
 }
 
-/// The rate of a link, in bytes a second.
+/// Parses the rate of a link, in bytes a second.
 fn link(text: &str) -> Result<u64, String> {
     let bytes_per_second = bits(text)? / 8;
     let link = Rate { bytes_per_second, source: String::new() };
@@ -326,7 +326,7 @@ fn link(text: &str) -> Result<u64, String> {
     Ok(bytes_per_second)
 }
 
-/// Programs may give the kernel 32 bits of it, of which the last value means no limit.
+/// Parses a pacing rate: programs may pass the kernel 32 bits, of which the last value means no limit.
 fn pacing(text: &str) -> Result<u32, String> {
     let rate = u32::try_from(bits(text)? / 8).unwrap_or(u32::MAX);
     if (1..u32::MAX).contains(&rate) { Ok(rate) } else { Err("8bit to 34gbit are possible".into()) }
@@ -423,7 +423,7 @@ mod tests {
         for alone in ["--ping 192.0.2.1", "--load 192.0.2.1:9", "--each 1s", "--verify --dry-run"] {
             assert!(small(alone).unwrap_err().contains("--verify"), "{alone}");
         }
-        // A conflict with one that is required takes the requirement away.
+        // A conflict with a required option removes the requirement.
         for alone in ["--ping 192.0.2.1", "--load 192.0.2.1:9", "--each 1s"] {
             assert!(
                 small(&format!("--dry-run {alone}")).unwrap_err().contains("--dry-run"),

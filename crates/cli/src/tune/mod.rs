@@ -1,5 +1,4 @@
-//! `uncork tune`: what is asked for, and what is said of it. What is changed, and how it is undone,
-//! is `uncork-tune`'s.
+//! `uncork tune`: options and messages. The changes, and how they are undone, are in `uncork-tune`.
 
 mod arguments;
 mod sink;
@@ -24,7 +23,7 @@ use arguments::{Places, TuneCommand};
 use crate::failure::Failure;
 use crate::output::{complain, print, shown};
 
-/// Exit statuses beside those of [`Failure`].
+/// Exit statuses besides those of [`Failure`].
 const DONE: i32 = 0;
 
 /// `uncork tune`.
@@ -47,7 +46,7 @@ impl Places {
         self.state.clone().unwrap_or_else(|| journal::DIRECTORY.into())
     }
 
-    /// The option that names the journal, for a command that is to find it.
+    /// Returns the option that names the journal, for a command that has to find it.
     fn option(&self) -> String {
         let named = self.state.as_ref().map(|state| shown(&state.to_string_lossy()).into_owned());
         named.map(|state| format!(" --state {state}")).unwrap_or_default()
@@ -94,10 +93,10 @@ fn request(arguments: &Tune) -> Result<Request, Failure> {
     })
 }
 
-/// The kernel shows threads, too, to whoever asks for them by number.
+/// Checks that it is a process: the kernel shows threads, too, when asked for them by number.
 fn is_a_process(pid: u32) -> Result<(), Failure> {
     let status = match fs::read_to_string(format!("/proc/{pid}/status")) {
-        // There it is, and hidden from this user.
+        // It exists, but is hidden from this user.
         Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(()),
         status => status.unwrap_or_default(),
     };
@@ -111,7 +110,7 @@ fn is_a_process(pid: u32) -> Result<(), Failure> {
     }
 }
 
-/// Plans and changes while nobody else does.
+/// Plans and makes changes while no other process does.
 fn change(
     places: &Places,
     dry_run: bool,
@@ -123,7 +122,7 @@ fn change(
         print(&words::planned(&plan, &prepared))?;
         return Ok(if plan.left.is_empty() { DONE } else { Failure::LEFT });
     }
-    // What may be known without the privilege is said without it.
+    // What can be found out without the privilege is reported without it.
     let (journal, mut plan) = match existing(places) {
         Ok(Some(journal)) => {
             let standing = journal.standing().map_err(failure)?;
@@ -147,18 +146,18 @@ fn change(
     Ok(if applied.left.is_empty() { DONE } else { Failure::LEFT })
 }
 
-/// Said where standard output cannot say it.
+/// Reports the changes on standard error where standard output fails.
 fn made(applied: &Applied) {
     complain(format_args!("entry {} was made all the same", applied.id));
 }
 
-/// The journal, if there is one: it is not made for what is refused then.
+/// Opens the journal, if there is one: it is not created for a request that is refused.
 fn existing(places: &Places) -> Result<Option<Journal>, Error> {
     let directory = places.journal();
     directory.exists().then(|| Journal::open(&directory)).transpose()
 }
 
-/// A journal that was not there when it was planned: nothing stood in it.
+/// Creates a journal that did not exist at planning time: it must have no entries.
 fn first(places: &Places) -> Result<Journal, Failure> {
     let journal = Journal::open(&places.journal()).map_err(failure)?;
     if journal.standing().map_err(failure)?.is_empty() {
@@ -170,7 +169,7 @@ fn first(places: &Places) -> Result<Journal, Failure> {
     ))
 }
 
-/// What stands in the journal, for who only looks.
+/// Returns the entries of the journal, for a command that only reads it.
 fn standing(places: &Places) -> Result<Vec<Entry>, Failure> {
     let journal = Journal::look(&places.journal()).map_err(failure)?;
     let standing = journal.map_or_else(|| Ok(Vec::new()), |journal| journal.standing());
@@ -256,7 +255,7 @@ fn permitted(missing: &[&str]) -> Result<(), Failure> {
     Err(Failure::no_permission(format!("this needs {names}, which this process lacks: {command}")))
 }
 
-/// This command, as somebody gives it who has every capability.
+/// Returns this command as a user with every capability enters it.
 fn as_root() -> String {
     let own = std::env::current_exe().unwrap_or_else(|_| "uncork".into());
     let line: Vec<_> = std::env::args_os()
@@ -277,7 +276,7 @@ fn failure(error: Error) -> Failure {
     }
 }
 
-/// What the system does not allow, and the capabilities that may be missing for it.
+/// Says what the system does not permit, and the capabilities that may be missing for it.
 fn denied(sentence: &str, missing: &[&str]) -> Failure {
     let why = if missing.is_empty() {
         "this process has the capability for it, so a security module or a user namespace forbids \

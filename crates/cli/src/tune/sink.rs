@@ -1,4 +1,4 @@
-//! `uncork tune sink`: the other end of a load.
+//! `uncork tune sink`: the receiver of a load.
 
 use std::io::{ErrorKind, Read as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,10 +10,10 @@ use crate::failure::Failure;
 use crate::lab::{INTERRUPTED, stopped_by_signals};
 use crate::output::{complain, print};
 
-/// Between two looks for new connections and for Ctrl-C.
+/// Interval at which new connections and Ctrl-C are checked.
 const EVERY: Duration = Duration::from_millis(20);
 
-/// Takes what comes and throws it away (RFC 863), until it is ended by a signal.
+/// Receives and discards data (RFC 863), until it is ended by a signal.
 pub(super) fn take(address: SocketAddr) -> Result<i32, Failure> {
     let unusable =
         |error| Failure::unusable(format!("{address}: it cannot be listened on: {error}"));
@@ -26,7 +26,7 @@ pub(super) fn take(address: SocketAddr) -> Result<i32, Failure> {
         match listener.accept() {
             Ok((stream, _)) => drop(thread::spawn(move || discard(stream))),
             Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(EVERY),
-            // Too many descriptors, or a client that has changed its mind: others may still come.
+            // Too many descriptors, or a client that has given up: others may still connect.
             Err(error) => {
                 complain(format_args!("a connection was not taken: {error}"));
                 thread::sleep(EVERY);

@@ -21,12 +21,12 @@ use crate::failure::Failure;
 use crate::lab::{INTERRUPTED, stopped_by_signals};
 use crate::output::{complain, print};
 
-/// How long it is looked at a load for its rate and the number of its senders.
+/// How long a load is observed for its rate and the number of its senders.
 const LOOK: Duration = Duration::from_secs(1);
 /// From a change to the next measurement: some dozen round trips, during which a queue of the usual
 /// size empties or fills.
 const SETTLE: Duration = Duration::from_secs(1);
-/// Measurements without and with the settings.
+/// Number of measurements without and with the settings.
 const ROUNDS: usize = 3;
 
 pub(super) fn small_queues(places: &Places, wanted: &SmallQueues) -> Result<i32, Failure> {
@@ -55,7 +55,7 @@ pub(super) fn small_queues(places: &Places, wanted: &SmallQueues) -> Result<i32,
     }
 }
 
-/// What is measured without the settings must be without settings.
+/// Checks that no settings are in force that the measurement without settings would include.
 fn alone(places: &Places, wanted: &SmallQueues, netns: &Handle) -> Result<(), Failure> {
     let standing = standing(places)?;
     match small_queues::standing_on(netns, &wanted.dev, &standing).map_err(failure)? {
@@ -69,7 +69,7 @@ fn alone(places: &Places, wanted: &SmallQueues, netns: &Handle) -> Result<(), Fa
     }
 }
 
-/// Looks at the load if that is needed and there is one.
+/// Observes the load if that is needed and there is one.
 fn look(
     wanted: &SmallQueues,
     netns: &Handle,
@@ -87,7 +87,7 @@ fn look(
     watch.look(LOOK, stop).map(Some).map_err(|error| unseen(&error, stop))
 }
 
-/// Why there was no look, before anything was changed.
+/// Says why the load was not observed, before anything was changed.
 fn unseen(error: &anyhow::Error, stop: &AtomicBool) -> Failure {
     if stop.load(Relaxed) { interrupted() } else { own(error) }
 }
@@ -114,7 +114,7 @@ fn request(wanted: &SmallQueues, netns: Handle, seen: Option<&Seen>) -> Result<R
     })
 }
 
-/// The rate of a device that does not know it: what went over it while there was more to send.
+/// Returns the rate of a device that does not know it: what was sent over it while more was waiting.
 fn measured(seen: &Seen) -> Option<Rate> {
     let senders = seen.bulk_senders()?;
     let who = if senders == NonZeroU32::MIN { "connection" } else { "connections" };
@@ -148,7 +148,7 @@ fn verify(
     let times = Times { settle: SETTLE, look: wanted.each };
     let done = rounds(watch, (times, ROUNDS), stop, set);
     let verdict = done.as_ref().ok().map(|rounds| judge(rounds, wanted.target));
-    // What is not to be kept is taken back, whatever becomes of the words about it.
+    // Settings that are not kept are taken back, even if printing fails.
     let told = done.as_ref().map_or(Ok(()), |rounds| print(&verified::table(rounds)));
     if let (Some(verdict), Some(applied)) = (verdict.filter(|it| it.is_kept()), &applied) {
         let sentence = format!("{}\n", verified::sentence(&verdict, wanted.target));
@@ -172,8 +172,8 @@ fn verify(
     }
 }
 
-/// Each time through the journal, which is nobody's while it is measured: whatever kills this run,
-/// what it has changed stands there.
+/// Makes changes through the journal, which is not locked during the measurement: if this run is
+/// killed, its changes are recorded there.
 fn make(places: &Places, plan: Plan) -> anyhow::Result<Applied> {
     let journal = Journal::open(&places.journal())?;
     Ok(apply(&journal, plan, places.bpffs())?)
@@ -217,7 +217,7 @@ fn ipv4(name: &str) -> Result<Ipv4Addr, Failure> {
     addresses.next().ok_or_else(|| unusable("it has no IPv4 address to be pinged".to_owned()))
 }
 
-/// An error with its causes, in one line.
+/// Formats an error with its causes, in one line.
 fn own(error: &anyhow::Error) -> Failure {
     let sentence = format!("{error:#}");
     let ours = error.chain().find_map(|cause| cause.downcast_ref::<uncork_tune::Error>());
@@ -228,7 +228,7 @@ fn own(error: &anyhow::Error) -> Failure {
     }
     let mut kinds = error.chain().filter_map(|cause| cause.downcast_ref().map(io::Error::kind));
     if kinds.any(|kind| kind == ErrorKind::PermissionDenied) {
-        // What is not uncork-tune's is a raw socket.
+        // An error that is not uncork-tune's is about the raw socket.
         return denied(&sentence, &missing_for_ping());
     }
     Failure::left(sentence)

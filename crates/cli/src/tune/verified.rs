@@ -1,4 +1,4 @@
-//! What `uncork tune small-queues --verify` says.
+//! The messages of `uncork tune small-queues --verify`.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use uncork_verify::{Round, Seen, Spread, Verdict};
 
 use super::arguments::SmallQueues;
 
-/// Before anything is changed.
+/// Says what will be measured, before anything is changed.
 pub(super) fn begins(title: &str, rounds: usize, settle: Duration, each: Duration) -> String {
     let turns = u32::try_from(rounds).unwrap_or(1);
     let whole = each * turns * 2 + settle * (turns * 2 - 1);
     format!("verifying {title}: {rounds} times without and with it, {:.0} s\n", whole.as_secs_f64())
 }
 
-/// Why nothing can be judged.
+/// Says why nothing can be judged.
 pub(super) fn no_load(wanted: &SmallQueues, seen: Option<&Seen>) -> String {
     let device = &wanted.dev;
     let share = seen.map_or(0.0, |seen| seen.busy_share) * 100.0;
@@ -36,7 +36,7 @@ pub(super) fn no_load(wanted: &SmallQueues, seen: Option<&Seen>) -> String {
     )
 }
 
-/// Why a host is of no use.
+/// Says why a host cannot be used.
 pub(super) fn silent(host: &str, device: &str) -> String {
     format!(
         "{host} does not answer pings, so that nothing can be judged by them; nothing was changed. Name \
@@ -44,7 +44,7 @@ pub(super) fn silent(host: &str, device: &str) -> String {
     )
 }
 
-/// What was measured.
+/// Returns the table of the measurements.
 pub(super) fn table(rounds: &[Round]) -> String {
     let pinged = rounds.iter().any(|round| round.before.ping_us.is_some());
     let mut text = format!(
@@ -95,7 +95,7 @@ fn ms(us: u64) -> String {
     format!("{:.2} ms", us as f64 / 1e3)
 }
 
-/// The verdict.
+/// Returns the verdict as a sentence.
 pub(super) fn sentence(verdict: &Verdict, target: Duration) -> String {
     let percent = |part: f64| format!("{:.0} %", part * 100.0);
     match verdict {

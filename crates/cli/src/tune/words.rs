@@ -1,11 +1,11 @@
-//! What `uncork tune` says.
+//! The messages of `uncork tune`.
 
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use uncork_tune::{Applied, Item, Plan, Standing, Stray, Undone};
 
-/// What would be changed.
+/// Says what would be changed.
 pub(super) fn planned(plan: &Plan, prepared: &[String]) -> String {
     let mut text = format!("would set {}\n", plan.title);
     lines(&mut text, "", prepared);
@@ -14,7 +14,7 @@ pub(super) fn planned(plan: &Plan, prepared: &[String]) -> String {
     text
 }
 
-/// What was changed. `journal` is the option that names it.
+/// Says what was changed. `journal` is the option that names it.
 pub(super) fn applied(applied: &Applied, journal: &str) -> String {
     let mut text = format!("entry {}\n", applied.id);
     lines(&mut text, "", &applied.changes);
@@ -32,10 +32,10 @@ pub(super) fn applied(applied: &Applied, journal: &str) -> String {
     text
 }
 
-/// Nothing is in force.
+/// Says that nothing is in force.
 pub(super) const NOTHING: &str = "nothing is tuned\n";
 
-/// What is in force.
+/// Says what is in force.
 pub(super) fn listed(items: &[Item]) -> String {
     let mut text = String::new();
     for item in items {
@@ -79,7 +79,7 @@ pub(super) fn listed(items: &[Item]) -> String {
     text
 }
 
-/// Programs that no journal knows.
+/// Describes programs that no journal contains.
 pub(super) fn stray(stray: &Stray, journal: &str) -> String {
     let id = stray.id;
     match &stray.state {
@@ -94,7 +94,7 @@ pub(super) fn stray(stray: &Stray, journal: &str) -> String {
     }
 }
 
-/// What was set back.
+/// Says what was set back.
 pub(super) fn undone(id: u32, undone: &Undone) -> String {
     let verb = if undone.failed.is_empty() { "undone" } else { "undone in part" };
     let mut text = format!("entry {id} {verb}\n");

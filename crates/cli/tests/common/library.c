@@ -9,7 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* By this symbol the command knows the library. */
+/* The command recognises the library by this symbol. */
 char uncork_published[128];
 
 /* Says which program it is in, if asked to by a variable of the real library. */

@@ -1,4 +1,4 @@
-//! The same mistakes in every kind of file.
+//! The same mistakes in every file format.
 
 use super::{At, Scenario, View, Wire, lost};
 use crate::rewrite::Changes;

@@ -1,4 +1,4 @@
-//! Nothing wrong here.
+//! Scenarios without a fault.
 
 use super::{Scenario, Wire};
 

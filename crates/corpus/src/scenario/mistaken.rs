@@ -1,6 +1,6 @@
-//! What an earlier doctor took for something else: pauses of a program's own that are as long as a
-//! kernel's timers, streams that nobody waits for, connections that end in unusual ways, and
-//! captures whose records are twice there or in no order.
+//! Scenarios that an earlier doctor misjudged: a program's own pauses that are as long as a
+//! kernel's timers, streams that nothing waits for, connections that end in unusual ways, and
+//! captures with duplicated or reordered records.
 
 use super::{At, Scenario, View, Wire, lost};
 use crate::rewrite::Changes;
@@ -14,7 +14,7 @@ pub(super) fn all() -> Vec<Scenario> {
     all
 }
 
-/// Programs that pause for as long as a cork may hold (200 ms), or an ACK (40 ms).
+/// Returns programs that pause for as long as a cork may hold (200 ms), or an ACK (40 ms).
 fn pauses() -> Vec<Scenario> {
     let server = |write: &str| {
         format!("py:exchange server --host HOST --port PORT --read 50 --write {write}")
@@ -77,7 +77,7 @@ fn pauses() -> Vec<Scenario> {
     ]
 }
 
-/// The probe of a window that is nearly shut leaves when a segment sent again would: 200 ms late.
+/// The probe of a nearly shut window leaves when a retransmission would: 200 ms late.
 fn slow_reader() -> Scenario {
     let server = "py:bulk server --host HOST --port PORT --rcvbuf 8192 --block 4096";
     Scenario::new(
@@ -89,11 +89,11 @@ fn slow_reader() -> Scenario {
     )
     .cured_server(server)
     .finds(&[lost("zero_window", None, Some("server"))])
-    // What is in its buffer at the end takes it its time, too.
+    // Reading what is in its buffer at the end takes it time, too.
     .may(&["application"])
 }
 
-/// One request, at once a header, and then events for as long as the connection lasts.
+/// Returns one request, at once a header, and then events for as long as the connection lasts.
 fn streams() -> Vec<Scenario> {
     let stream = |name: &str, about: &str, options: &str| {
         Scenario::new(
@@ -135,7 +135,7 @@ fn streams() -> Vec<Scenario> {
     ]
 }
 
-/// Connections that begin or end otherwise.
+/// Returns connections with an unusual beginning or end.
 fn ends() -> Vec<Scenario> {
     let ends = |name: &str, about: &str, mode: &str| {
         Scenario::new(
@@ -163,11 +163,11 @@ fn ends() -> Vec<Scenario> {
     ]
 }
 
-/// Captures whose records are twice there, or not in the order of the wire.
+/// Returns captures whose records are duplicated, or not in the order of the wire.
 fn records() -> Vec<Scenario> {
     let view = |suffix, changes| View { suffix, changes, ..View::at(At::Client) };
     let double = Changes { double: true, ..Changes::default() };
-    // An ACK that comes before its data tells nothing of who held what.
+    // An ACK that precedes its data says nothing about which end held what.
     let mixed = View {
         shows: Some(Vec::new()),
         ..view("-mixed", Changes { swap_each: Some(3), ..Changes::default() })

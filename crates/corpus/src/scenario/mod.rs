@@ -1,4 +1,4 @@
-//! What is made: programs, a link, a mistake, and where it is captured.
+//! The scenarios: programs, a link, a mistake, and where it is captured.
 
 mod formats;
 mod healthy;
@@ -12,30 +12,30 @@ use crate::rewrite::Changes;
 
 pub use wire::{Kind, Wire};
 
-/// One scenario. It becomes one capture for each of its [`views`](Self::views).
+/// A scenario. It becomes one capture for each of its [`views`](Self::views).
 #[derive(Debug, Clone)]
 pub struct Scenario {
     /// Its name, and the beginning of its captures' names.
     pub name: String,
-    /// What it is about, in a sentence.
+    /// Its subject, in a sentence.
     pub about: String,
-    /// What is between client and server.
+    /// The link between client and server.
     pub wire: Wire,
     /// The programs of the run that is captured.
     pub ill: Programs,
-    /// The run that shows what the stalls cost: the same without the mistake.
+    /// The run that shows the cost of the stalls: the same without the mistake.
     pub cured: Option<Cure>,
-    /// What is to be found; on connections to ports that are not named, nothing is.
+    /// The expected findings; connections to ports that are not named have none.
     pub expected: Vec<Expected>,
     /// Where and how it is captured.
     pub views: Vec<View>,
-    /// What is to be found live, where that is more than in a capture.
+    /// The expected findings live, where there are more than in a capture.
     pub live: Option<Vec<Finding>>,
     /// See [`Measured::indirect`](crate::label::Measured::indirect).
     pub indirect: bool,
 }
 
-/// What runs.
+/// The programs of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Programs {
     /// Servers, by the port that they listen on.
@@ -46,7 +46,7 @@ pub struct Programs {
     pub beside: Vec<(u16, String)>,
 }
 
-/// The same without the mistake.
+/// The run without the mistake.
 #[derive(Debug, Clone)]
 pub struct Cure {
     /// The programs.
@@ -55,34 +55,34 @@ pub struct Cure {
     pub wire: Wire,
 }
 
-/// What is to be found on the connections to one port.
+/// The expected findings on the connections to one port.
 #[derive(Debug, Clone)]
 pub struct Expected {
     /// The server's port.
     pub port: u16,
-    /// What is wrong on purpose.
+    /// The deliberate faults.
     pub findings: Vec<Finding>,
-    /// What may be named as well.
+    /// Findings that may be reported as well.
     pub may: Vec<String>,
     /// Whether the measuring client's figures are about these connections.
     pub measured: bool,
 }
 
-/// Where a capture is taken.
+/// The end at which a capture is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum At {
     /// In the client's namespace.
     Client,
-    /// In the server's.
+    /// In the server's namespace.
     Server,
 }
 
 /// Where and how a capture is taken.
 #[derive(Debug, Clone)]
 pub struct View {
-    /// Put behind the scenario's name; empty for the only view.
+    /// Appended to the scenario's name; empty for the only view.
     pub suffix: &'static str,
-    /// Where.
+    /// The end.
     pub at: At,
     /// Device `any` instead of the one device, with this link layer.
     pub any: Option<&'static str>,
@@ -92,15 +92,15 @@ pub struct View {
     pub nanoseconds: bool,
     /// Whether frames other than TCP's are captured, too.
     pub all: bool,
-    /// What is done to the file afterwards.
+    /// Changes made to the file afterwards.
     pub changes: Changes,
-    /// What can still be found on the measured connections, where that is less than in a whole
-    /// capture.
+    /// Findings that are still expected on the measured connections, where there are fewer than in
+    /// a whole capture.
     pub shows: Option<Vec<Finding>>,
 }
 
 impl View {
-    /// An ordinary capture at one end.
+    /// Returns an ordinary capture at one end.
     #[must_use]
     pub fn at(at: At) -> Self {
         Self {
@@ -120,7 +120,7 @@ impl View {
 pub const PORT: u16 = 4000;
 
 impl Scenario {
-    /// One server, one client, captured at the client's end; nothing to be found yet.
+    /// Creates a scenario of one server and one client, captured at the client's end, with no finding yet.
     #[must_use]
     pub fn new(name: &str, about: &str, wire: Wire, server: &str, client: &str) -> Self {
         Self {
@@ -150,25 +150,25 @@ impl Scenario {
         self
     }
 
-    /// The cure: this server.
+    /// Sets the cure: this server.
     #[must_use]
     pub fn cured_server(self, server: &str) -> Self {
         self.cure(|cure| server.clone_into(&mut cure.programs.servers[0].1))
     }
 
-    /// The cure: this client.
+    /// Sets the cure: this client.
     #[must_use]
     pub fn cured_client(self, client: &str) -> Self {
         self.cure(|cure| client.clone_into(&mut cure.programs.client.1))
     }
 
-    /// The cure: this link.
+    /// Sets the cure: this link.
     #[must_use]
     pub fn cured_wire(self, wire: Wire) -> Self {
         self.cure(|cure| cure.wire = wire)
     }
 
-    /// To be found on the connections of the client that measures.
+    /// Sets the expected findings on the connections of the measuring client.
     #[must_use]
     pub fn finds(mut self, findings: &[Finding]) -> Self {
         self.expected.push(Expected {
@@ -180,7 +180,7 @@ impl Scenario {
         self
     }
 
-    /// May be found as well.
+    /// Sets kinds that may be reported as well.
     #[must_use]
     pub fn may(mut self, kinds: &[&str]) -> Self {
         if let Some(expected) = self.expected.last_mut() {
@@ -189,40 +189,40 @@ impl Scenario {
         self
     }
 
-    /// One more server.
+    /// Adds a server.
     #[must_use]
     pub fn with_server(mut self, port: u16, server: &str) -> Self {
         self.ill.servers.push((port, server.to_owned()));
         self
     }
 
-    /// One more client, beside the one that measures.
+    /// Adds a client beside the measuring one.
     #[must_use]
     pub fn with_client(mut self, port: u16, client: &str) -> Self {
         self.ill.beside.push((port, client.to_owned()));
         self
     }
 
-    /// To be found live, where the programs' calls are seen.
+    /// Sets the expected findings live, where the programs' calls are seen.
     #[must_use]
     pub fn finds_live(self, findings: &[Finding]) -> Self {
         Self { live: Some(findings.to_vec()), ..self }
     }
 
-    /// Part of what it costs comes after the stalls.
+    /// Notes that part of the cost comes after the stalls.
     #[must_use]
     pub fn indirect(self) -> Self {
         Self { indirect: true, ..self }
     }
 
-    /// Captured so.
+    /// Sets the views.
     #[must_use]
     pub fn views(mut self, views: &[View]) -> Self {
         self.views = views.to_vec();
         self
     }
 
-    /// Captured at both ends.
+    /// Captures at both ends.
     #[must_use]
     pub fn both_ends(self) -> Self {
         let client = View { suffix: "-client", ..View::at(At::Client) };
@@ -230,14 +230,14 @@ impl Scenario {
         self.views(&[client, server])
     }
 
-    /// Captured at the server's end.
+    /// Captures at the server's end.
     #[must_use]
     pub fn at_server(self) -> Self {
         self.views(&[View::at(At::Server)])
     }
 }
 
-/// A finding that costs time.
+/// Returns a finding that costs time.
 fn lost(kind: &str, bytes_held_by: Option<&str>, ack_held_by: Option<&str>) -> Finding {
     Finding {
         kind: kind.to_owned(),
@@ -247,22 +247,22 @@ fn lost(kind: &str, bytes_held_by: Option<&str>, ack_held_by: Option<&str>) -> F
     }
 }
 
-/// A finding that costs packets.
+/// Returns a finding that costs packets.
 fn waste(kind: &str, by: &str) -> Finding {
     Finding { severity: Some("waste".to_owned()), ..lost(kind, Some(by), None) }
 }
 
-/// A finding that costs nothing.
+/// Returns a finding that costs nothing.
 fn harmless(kind: &str, ack_held_by: &str) -> Finding {
     Finding { severity: Some("harmless".to_owned()), ..lost(kind, None, Some(ack_held_by)) }
 }
 
-/// A finding that costs time or not, as one sees it.
+/// Returns the finding with its severity left open.
 fn either(finding: Finding) -> Finding {
     Finding { severity: None, ..finding }
 }
 
-/// All scenarios.
+/// Returns all scenarios.
 #[must_use]
 pub fn all() -> Vec<Scenario> {
     let mut all = nagle::all();

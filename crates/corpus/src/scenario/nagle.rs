@@ -1,4 +1,4 @@
-//! Nagle's algorithm and what meets it: delayed ACKs, spent quick-ACK credits, runts.
+//! Nagle's algorithm and what it interacts with: delayed ACKs, spent quick-ACK credits, runts.
 
 use super::{At, Scenario, View, Wire, either, harmless, lost};
 use crate::label::Finding;
@@ -21,7 +21,7 @@ pub(super) fn all() -> Vec<Scenario> {
     all
 }
 
-/// Python's http.server writes header and body apart.
+/// Returns scenarios with Python's http.server, which writes header and body separately.
 fn http() -> Vec<Scenario> {
     let links = [
         ("0.05ms", Wire::veth()),
@@ -48,7 +48,7 @@ fn http() -> Vec<Scenario> {
         .collect()
 }
 
-/// Clients that write a request in pieces.
+/// Returns clients that write a request in pieces.
 fn clients() -> Vec<Scenario> {
     let about = "the client writes its request in pieces; Nagle holds the rest until the server's \
                  delayed ACK";
@@ -101,7 +101,7 @@ fn clients() -> Vec<Scenario> {
     ]
 }
 
-/// A client that asks for `TCP_NODELAY` and does not have it.
+/// Returns a client that asks for `TCP_NODELAY` and does not have it.
 fn not_in_force(name: &str, mistake: &str, option: &str) -> Scenario {
     let client = "py:exchange client --host HOST --port PORT --read 50 --write 100,200";
     Scenario::new(
@@ -116,7 +116,7 @@ fn not_in_force(name: &str, mistake: &str, option: &str) -> Scenario {
     .finds_live(&[client_holds(), either(lost("nodelay_not_in_force", Some("client"), None))])
 }
 
-/// Servers that write a reply in pieces.
+/// Returns servers that write a reply in pieces.
 fn servers() -> Vec<Scenario> {
     let read = "--host HOST --port PORT --read 1000 --write 100";
     let three = Scenario::new(
@@ -136,7 +136,7 @@ fn servers() -> Vec<Scenario> {
         )
         .cured_server("go:exchange server --host HOST --port PORT --read 100 --write 300,700")
         .finds(&[server_holds()])
-        // Go sets it on every connection, and the program takes it back.
+        // Go sets it on every connection, and the program clears it.
         .finds_live(&[server_holds(), either(lost("nodelay_not_in_force", Some("server"), None))]),
         Scenario::new(
             "nagle-nginx-proxy-2ms",
@@ -169,7 +169,7 @@ fn servers() -> Vec<Scenario> {
     ]
 }
 
-/// A header, then a body of one full segment and a bit: the bit waits for the header's ACK.
+/// Returns a header, then a body of one full segment and a bit: the bit waits for the header's ACK.
 fn runts() -> Vec<Scenario> {
     let links =
         [("5ms", Wire::rtt(5.0)), ("20ms", Wire::rtt(20.0).plain()), ("80ms", Wire::rtt(80.0))];
@@ -192,14 +192,14 @@ fn runts() -> Vec<Scenario> {
         .collect()
 }
 
-/// ACKs that are late by themselves.
+/// Returns ACKs that are late by themselves.
 fn acks() -> Vec<Scenario> {
     let mut all = spent_credits();
     let links = [
         ("0.05ms", Wire::veth(), 350),
         ("1ms", Wire::rtt(1.0), 350),
         ("20ms", Wire::rtt(20.0), 350),
-        // Two retransmission timeouts: each of them halves the window once.
+        // Two retransmission timeouts, each of which halves the window once.
         ("80ms", Wire::rtt(80.0), 800),
     ];
     for (name, wire, rest) in links {
@@ -224,13 +224,13 @@ fn acks() -> Vec<Scenario> {
     all
 }
 
-/// A new connection's first ACKs are quick, as far as its credits go. (Linux also acknowledges when
-/// a program reads what was pushed, so a program that reads at once never shows what comes after.)
+/// Returns a new connection whose first ACKs are quick, as far as its credits go. (Linux also acknowledges
+/// when a program reads pushed data, so a program that reads at once never shows what comes after.)
 fn spent_credits() -> Vec<Scenario> {
     let mid_connection = View {
         suffix: "-late",
         changes: Changes { skip: 60, ..Changes::default() },
-        // Nobody can tell that there were quick ones before.
+        // That there were quick ACKs before cannot be seen.
         shows: Some(vec![harmless("delayed_ack", "client")]),
         ..View::at(At::Client)
     };

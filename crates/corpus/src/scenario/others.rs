@@ -1,4 +1,4 @@
-//! What is not Nagle: corks, tiny packets, queues, windows, losses, slow programs.
+//! Other faults than Nagle's algorithm: corks, tiny packets, queues, windows, losses, slow programs.
 
 use super::{At, Expected, Scenario, View, Wire, either, lost, waste};
 
@@ -12,7 +12,7 @@ pub(super) fn all() -> Vec<Scenario> {
     all
 }
 
-/// Tails that nobody uncorks leave after the kernel's 200 ms.
+/// Returns corked tails, which leave after the kernel's 200 ms.
 fn corks() -> Vec<Scenario> {
     let finding = [lost("cork_timeout", Some("server"), None)];
     let client = "py:exchange client --host HOST --port PORT --read 900 --write 100 --count 12";
@@ -62,7 +62,7 @@ fn corks() -> Vec<Scenario> {
     ]
 }
 
-/// A hundred writes of two octets with `TCP_NODELAY`.
+/// Returns a hundred writes of two octets with `TCP_NODELAY`.
 fn tiny() -> Vec<Scenario> {
     let pieces = ["2"; 100].join(",");
     let scenario = |rtt: &str, wire: Wire, program: &str| {
@@ -88,7 +88,7 @@ fn tiny() -> Vec<Scenario> {
     vec![go, c, python, perl]
 }
 
-/// A bulk upload fills the queue below it, and requests wait behind it.
+/// Returns a bulk upload that fills the queue below it, where requests wait.
 fn queues() -> Vec<Scenario> {
     let scenario = |rtt: &str, wire: Wire, bulk: &str, calm: Wire| {
         let mut scenario = Scenario::new(
@@ -133,7 +133,7 @@ fn queues() -> Vec<Scenario> {
     ]
 }
 
-/// Receivers that do not read.
+/// Returns receivers that do not read.
 fn windows() -> Vec<Scenario> {
     let scenario = |name: &str, wire: Wire, late: &str| {
         let server = "py:bulk server --host HOST --port PORT --rcvbuf 32768";
@@ -153,12 +153,12 @@ fn windows() -> Vec<Scenario> {
     vec![
         scenario("0.05ms", Wire::veth(), "150"),
         scenario("10ms", Wire::rtt(10.0), "400").both_ends(),
-        // So long a rest that the congestion window begins anew (RFC 9293 §3.8.6.1, RFC 5681 §4.1).
+        // A rest so long that the congestion window restarts (RFC 9293 §3.8.6.1, RFC 5681 §4.1).
         scenario("80ms", Wire::rtt(80.0).plain(), "600").indirect(),
     ]
 }
 
-/// Lost segments.
+/// Returns lost segments.
 fn losses() -> Vec<Scenario> {
     let found = |by: &str| [lost("retransmission", Some(by), None)];
     let download = |size: u32, count: u32| {
@@ -178,7 +178,7 @@ fn losses() -> Vec<Scenario> {
         let by = if ill.paths[0].loss.data.is_empty() { "server" } else { "client" };
         Scenario::new(name, about, ill, &programs.0, &programs.1).cured_wire(well).finds(&found(by))
     };
-    // Four segments fit into any window: what a loss costs is over when the reply is there.
+    // Four segments fit into any window: the effect of a loss is over when the reply is complete.
     let (small, large) = (download(5000, 20), download(40_000, 6));
     let asked = (replies.to_owned(), request.to_owned());
     let middle = "the second segment of two of twenty replies is lost: those after it show it";
@@ -186,13 +186,12 @@ fn losses() -> Vec<Scenario> {
         "the last segment of two of twenty replies is lost: nothing comes that would show it";
     let lone = "three of twenty requests of one segment are lost";
     let plain = |rtt: f64| Wire::rtt(rtt).plain();
-    // At the server's end nothing is to be seen: there, the client only seems to rest.
+    // At the server's end nothing can be seen: there, the client only seems to rest.
     let unseen = [
         View { suffix: "-client", ..View::at(At::Client) },
         View { suffix: "-server", shows: Some(Vec::new()), ..View::at(At::Server) },
     ];
-    // Replies of 4 segments: the 2nd of the 5th and of the 11th, counted with those sent
-    // again; and the 4th.
+    // Replies of 4 segments: the 2nd of the 5th and of the 11th, counting retransmissions; and the 4th.
     let inner = |rtt: f64| plain(rtt).lose_to_client(1, &[18, 43]);
     let last = |rtt: f64| plain(rtt).lose_to_client(1, &[20, 45]);
     vec![
@@ -236,7 +235,7 @@ fn losses() -> Vec<Scenario> {
     ]
 }
 
-/// Programs that take their time: not TCP.
+/// Returns slow programs: not TCP's fault.
 fn programs() -> Vec<Scenario> {
     let finding = [lost("application", Some("server"), None)];
     vec![

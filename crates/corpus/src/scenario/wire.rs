@@ -1,11 +1,11 @@
-//! What is between client and server.
+//! The link between client and server.
 
 use std::fmt;
 use std::time::Duration;
 
 use uncork_link::{Loss, Path};
 
-/// What carries the frames.
+/// The kind of link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// The loopback device of one namespace.
@@ -21,15 +21,15 @@ pub enum Kind {
 /// A link between two ends.
 #[derive(Debug, Clone)]
 pub struct Wire {
-    /// What carries the frames.
+    /// The kind of link.
     pub kind: Kind,
-    /// What our own link does, from client to server and back.
+    /// The paths of our own link, from client to server and back.
     pub paths: [Path; 2],
     /// Whether segment trains stay whole.
     pub offload: bool,
     /// IPv6 instead of IPv4.
     pub ipv6: bool,
-    /// Segments that the client may send before the first ACK, where it is not the kernel's ten.
+    /// Segments that the client may send before the first ACK, if not the kernel's default of ten.
     pub initial_window: Option<u32>,
     /// Whether the server acknowledges at once (its route's `quickack`).
     pub quick_acks: bool,
@@ -41,19 +41,19 @@ impl Wire {
         Self { kind, paths, offload: true, ipv6: false, initial_window: None, quick_acks: false }
     }
 
-    /// The loopback device.
+    /// Returns the loopback device.
     #[must_use]
     pub fn loopback() -> Self {
         Self::of(Kind::Loopback)
     }
 
-    /// Two virtual Ethernet devices: about 0.05 ms.
+    /// Returns two virtual Ethernet devices: about 0.05 ms.
     #[must_use]
     pub fn veth() -> Self {
         Self::of(Kind::Veth)
     }
 
-    /// Our own link with this round-trip time, in milliseconds, half of it each way.
+    /// Returns our own link with this round-trip time, in milliseconds, half of it each way.
     #[must_use]
     pub fn rtt(milliseconds: f64) -> Self {
         let mut wire = Self::of(Kind::Tap);
@@ -63,37 +63,37 @@ impl Wire {
         wire
     }
 
-    /// The same over TUN devices.
+    /// Uses TUN devices instead.
     #[must_use]
     pub fn bare_ip(self) -> Self {
         Self { kind: Kind::Tun, ..self }
     }
 
-    /// IPv6.
+    /// Uses IPv6.
     #[must_use]
     pub fn ipv6(self) -> Self {
         Self { ipv6: true, ..self }
     }
 
-    /// The client's congestion window begins, and begins again after a pause, with so many segments.
+    /// Makes the client's congestion window start, and restart after a pause, with so many segments.
     #[must_use]
     pub fn initial_window(self, segments: u32) -> Self {
         Self { initial_window: Some(segments), ..self }
     }
 
-    /// The server delays no ACK.
+    /// Makes the server delay no ACK.
     #[must_use]
     pub fn quick_acks(self) -> Self {
         Self { quick_acks: true, ..self }
     }
 
-    /// Without segmentation and receive offload: every segment is a frame.
+    /// Turns segmentation and receive offload off: every segment is a frame.
     #[must_use]
     pub fn plain(self) -> Self {
         Self { offload: false, ..self }
     }
 
-    /// With a rate, in bits a second, and a queue before it, in octets, both ways.
+    /// Sets a rate, in bits a second, and a queue before it, in octets, both ways.
     #[must_use]
     pub fn rate(mut self, bits: u64, queue_bytes: u64) -> Self {
         for path in &mut self.paths {
@@ -103,22 +103,22 @@ impl Wire {
         self
     }
 
-    /// Segments on the way to the server that are lost: which of those that have at least
-    /// `least_bytes` of data, counted from 1.
+    /// Loses segments on the way to the server: those of these numbers, counted from 1, among the
+    /// segments with at least `least_bytes` of data.
     #[must_use]
     pub fn lose_to_server(mut self, least_bytes: u32, which: &[u64]) -> Self {
         self.paths[0].loss = Loss { data: which.to_vec(), least_bytes, ..Loss::default() };
         self
     }
 
-    /// The same on the way to the client.
+    /// Loses segments on the way to the client.
     #[must_use]
     pub fn lose_to_client(mut self, least_bytes: u32, which: &[u64]) -> Self {
         self.paths[1].loss = Loss { data: which.to_vec(), least_bytes, ..Loss::default() };
         self
     }
 
-    /// Each frame is lost with this probability, both ways.
+    /// Loses each frame with this probability, both ways.
     #[must_use]
     pub fn lossy(mut self, probability: f64, seed: u64) -> Self {
         for (path, seed) in self.paths.iter_mut().zip(seed..) {
@@ -127,7 +127,7 @@ impl Wire {
         self
     }
 
-    /// Addresses of client and server.
+    /// Returns the addresses of client and server.
     #[must_use]
     pub fn addresses(&self) -> [&'static str; 2] {
         match (self.kind, self.ipv6) {

@@ -1,4 +1,4 @@
-//! Data that is sent again: for a loss, or for nothing.
+//! Retransmitted data: because of a loss, or needlessly.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use crate::What;
 use crate::direction::{Again, Direction};
 use crate::tally::{Cause, Stall};
 
-/// A segment that fills a hole this soon has been overtaken, not lost.
+/// A segment that fills a hole this soon was reordered, not lost.
 const REORDERED: Duration = Duration::from_millis(3);
 
 /// Sequence numbers that were missing when what follows them came.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hole {
-    /// Whose data is missing: index of the direction.
+    /// Index of the direction whose data is missing.
     from: usize,
     begin: SeqNumber,
     end: SeqNumber,
@@ -25,13 +25,13 @@ pub(super) struct Hole {
 }
 
 impl Hole {
-    /// The hole before a segment, from `begin` on.
+    /// Returns the hole before a segment, from `begin` on.
     pub(super) fn of(from: usize, begin: SeqNumber, segment: &Segment, since: Duration) -> Self {
         let timestamp = segment.timestamps.map(|(value, _)| value);
         Self { from, begin, end: segment.seq, since, timestamp }
     }
 
-    /// Together with the one before, if both were torn by the same flight.
+    /// Merges the hole with the one before, if the same flight left both.
     pub(super) fn behind(self, before: Option<&Self>) -> Self {
         let same = |before: &&Self| before.from == self.from && before.timestamp == self.timestamp;
         match before.filter(same).filter(|_| self.timestamp.is_some()) {
@@ -47,10 +47,10 @@ impl Hole {
 }
 
 impl Direction {
-    /// Whether a segment left before others that have been seen, by its sender's own clock: it was
-    /// overtaken on its way. What is sent again leaves a round trip after what showed the loss.
+    /// Returns whether a segment left before others that have been seen, by its sender's own clock:
+    /// it was reordered. A retransmission leaves a round trip after what showed the loss.
     fn was_overtaken(&self, segment: &Segment, hole: Option<&Hole>) -> bool {
-        /// Slower clocks say the same of a flight and of what is sent again behind it.
+        /// Slower clocks give a flight and the retransmission after it the same value.
         const FINE_HERTZ: u16 = 500;
         let Some((value, _)) = segment.timestamps else { return false };
         let older =
@@ -61,7 +61,7 @@ impl Direction {
 }
 
 impl Connection {
-    /// Data that has been sent before, or that was overtaken on its way here.
+    /// Takes in data that has been sent before, or that was reordered on its way here.
     pub(super) fn again(&mut self, at: Duration, segment: &Segment, from: usize) {
         let end = segment.seq + segment.payload_bytes;
         let direction = &self.directions[from];
@@ -72,7 +72,7 @@ impl Connection {
             return;
         }
         let acknowledged = direction.una.is_some_and(|una| !end.after(una));
-        // A keepalive or a window probe repeats an octet that has long arrived.
+        // A keepalive or a window probe repeats an octet that arrived long ago.
         if acknowledged && segment.payload_bytes <= 1 {
             return;
         }
@@ -84,7 +84,7 @@ impl Connection {
         let reaction = direction.reaction_limit();
         let mut since = at;
         if acknowledged {
-            // The ACK was lost on its way from here, or it could not be there yet.
+            // The ACK was lost beyond the capture point, or could not have reached the sender yet.
             let seen_well = direction.acked.filter(|acked| acked.sent_at > blind_at);
             let answered = seen_well.filter(|acked| at > acked.at + reaction);
             since = answered.map_or(at, |acked| acked.sent_at);
@@ -93,14 +93,14 @@ impl Connection {
             sent.at = at;
             sent.again = true;
         }
-        // Segments lost together are one stall, counted by the first that is sent again.
+        // Segments lost together are one stall, counted when the first is retransmitted.
         let same = direction.is_recovering();
         if same {
             since = since.max(direction.last_again());
         }
         direction.send_again(at);
         let lost = at.saturating_sub(since);
-        // Nobody sends again that soon: another capture of the same, or nobody's loss.
+        // No sender retransmits that soon: the segment was captured twice, or nothing was lost.
         if lost <= CAPTURED_TWICE || (same && lost < LATE) {
             return;
         }
@@ -117,7 +117,7 @@ impl Connection {
         }
     }
 
-    /// What was sent again had been lost.
+    /// Counts a retransmission as needed: the data had been lost.
     pub(super) fn had_to(&mut self, from: usize, again: &Again) {
         let Again { stall, lost_until, waited, .. } = *again;
         let counted = if waited { lost_until } else { self.lost_until };
@@ -128,8 +128,8 @@ impl Connection {
     }
 }
 
-/// Whether an ACK shows that data was sent again for nothing: it echoes a timestamp older than
-/// that of the second time, so it answers the first (the Eifel algorithm, RFC 3522 §3.2).
+/// Returns whether an ACK shows that a retransmission was needless: it echoes a timestamp older
+/// than that of the second time, so it answers the first (the Eifel algorithm, RFC 3522 §3.2).
 pub(super) fn was_needless(again: &Again, ack: &Segment) -> bool {
     let echoed = ack.timestamps.map(|(_, echo)| echo);
     again

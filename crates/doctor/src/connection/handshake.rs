@@ -1,4 +1,4 @@
-//! How a connection begins.
+//! The handshake that begins a connection.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{CAPTURED_TWICE, Connection};
 use crate::tally::{Cause, Stall};
 
 impl Connection {
-    /// What a segment tells of the handshake, if it is of that.
+    /// Takes in what a segment tells of the handshake, if it is part of it.
     pub(super) fn handshake(&mut self, at: Duration, segment: &Segment, from: usize) {
         let to = 1 - from;
         if segment.flags.has(Flags::SYN) {
@@ -24,7 +24,7 @@ impl Connection {
                     self.opener = Some(to);
                     self.syn_ack_at =
                         if self.syn_ack_at.is_none() { Some(at) } else { Some(Duration::MAX) };
-                    // Which of several SYNs it answers is not known, so neither is how fast.
+                    // Which of several SYNs it answers is not known, and so neither is how fast.
                     match self.syn_at.and_then(|syn| at.checked_sub(syn)) {
                         Some(after) if !self.syn_again => self.directions[from].reacted(after),
                         Some(_) => self.opened_late(to),
@@ -40,7 +40,7 @@ impl Connection {
         }
     }
 
-    /// The SYN of that end is answered, since it was sent again.
+    /// Counts the delay of a connection whose SYN was answered after it had been retransmitted.
     fn opened_late(&mut self, opener: usize) {
         let (since, until) = (self.first_seen, self.syn_at.take().unwrap_or(self.first_seen));
         let lost = until.saturating_sub(since);

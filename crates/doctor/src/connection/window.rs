@@ -1,4 +1,4 @@
-//! What segments say of their sender's receive window.
+//! What segments tell of their sender's receive window.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::stall::WHILE;
 use crate::tally::{Cause, Stall};
 
 impl Connection {
-    /// What the segment says of its sender's window.
+    /// Takes in what the segment tells of its sender's window.
     pub(super) fn window(&mut self, at: Duration, segment: &Segment, from: usize) {
         if segment.flags.has(Flags::SYN) || segment.flags.has(Flags::RST) {
             return;
@@ -29,8 +29,8 @@ impl Connection {
         }
     }
 
-    /// Whoever replies had to read the whole request first: if its window has held that up, what
-    /// was in its buffer at the end took it its time, too.
+    /// Returns the stall of an end that had to read the whole request before it replied: if its
+    /// window has held the request up, reading what was left in its buffer at the end took time, too.
     pub(super) fn unread(&self, at: Duration, from: usize) -> Option<Stall> {
         let (reader, writer) = (&self.directions[from], &self.directions[1 - from]);
         if reader.room.longest() < WHILE {

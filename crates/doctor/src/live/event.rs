@@ -1,4 +1,4 @@
-//! What live tracing tells: stalls when they end, and sockets when they, or the tracing, do.
+//! Events of live tracing: stalls when they end, and sockets when they, or the tracing, end.
 
 use std::time::Duration;
 
@@ -6,32 +6,32 @@ use uncork_wire::Endpoint;
 
 use crate::Histogram;
 
-/// One thing that was told. All times are since the machine was started (CLOCK_MONOTONIC).
+/// One event of the tracing. All times count from the start of the machine (CLOCK_MONOTONIC).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// Bytes waited, and went.
+    /// Bytes were held, and have left.
     Held(Held),
-    /// The kernel's timer sent an ACK that nothing else had taken along.
+    /// The delayed-ACK timer sent an ACK that had nothing to piggyback on.
     AckTimer(AckTimer),
-    /// A segment was sent again.
+    /// A segment was retransmitted.
     Lost(Lost),
-    /// All that is known of a socket.
+    /// All that is known of a socket at its end.
     Socket(Box<Socket>),
 }
 
 /// The two ends of a socket's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ends {
-    /// The socket's own.
+    /// The socket's own end.
     pub local: Endpoint,
-    /// The other one.
+    /// The peer's end.
     pub remote: Endpoint,
 }
 
 /// A thread of a process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Who {
-    /// Process id; 0 if nobody was seen.
+    /// Process id; 0 if no process was seen.
     pub pid: u32,
     /// Thread id.
     pub tid: u32,
@@ -48,20 +48,20 @@ pub enum Why {
     Cork,
     /// MSG_MORE, or sendfile with more to come.
     More,
-    /// The receiver's window.
+    /// The receiver's window is shut.
     WindowShut,
     /// The congestion window takes one segment, and that is in flight.
     LoneSegment,
 }
 
-/// What let go of them.
+/// The events that release held bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Release {
-    /// An ACK.
+    /// An ACK arrived.
     Ack,
-    /// A later write.
+    /// The program wrote more.
     Write,
-    /// setsockopt.
+    /// A setsockopt call.
     Option,
     /// The kernel's probe timer, which ends a cork.
     Timer,
@@ -69,46 +69,46 @@ pub enum Release {
     End,
 }
 
-/// Bytes waited.
+/// Bytes were held, and have left.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// Number of the socket, never used twice.
+    /// Number of the socket, never reused.
     pub socket: u64,
     /// Its ends.
     pub ends: Ends,
-    /// Who wrote last.
+    /// The thread that wrote last.
     pub writer: Who,
     /// Its inode, by which its descriptor can be found.
     pub inode: u64,
-    /// Why they waited.
+    /// Why they were held.
     pub why: Why,
-    /// What let go.
+    /// What released them.
     pub release: Release,
-    /// Since when.
+    /// Since when they were held.
     pub begin: Duration,
-    /// Until when.
+    /// Until when they were held.
     pub end: Duration,
-    /// First write of the message.
+    /// When the first write of the message was made.
     pub message_begin: Duration,
-    /// Where in the sender's stream they are.
+    /// Their offset in the sender's stream.
     pub offset: u64,
-    /// How many, in octets.
+    /// Their number, in octets.
     pub bytes: u32,
-    /// What was in flight when they began to wait, in octets.
+    /// What was in flight when the hold began, in octets.
     pub outstanding_bytes: u32,
-    /// What of the same message was sent before, in octets.
+    /// How much of the same message had been sent before, in octets.
     pub before_bytes: u32,
     /// Largest segment, in octets.
     pub mss: u32,
-    /// Whether TCP_NODELAY was in force when it ended.
+    /// Whether TCP_NODELAY was in force when the hold ended.
     pub nodelay: bool,
-    /// Smallest round trip that the kernel knows of.
+    /// The kernel's minimum round-trip time.
     pub min_rtt: Duration,
-    /// The calls that led to the write, innermost first, if somebody has named them.
+    /// The calls that led to the write, innermost first, if they have been resolved.
     pub stack: Vec<String>,
 }
 
-/// The timer for delayed ACKs went off.
+/// The delayed-ACK timer expired.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AckTimer {
     /// Number of the receiving socket.
@@ -117,89 +117,89 @@ pub struct AckTimer {
     pub ends: Ends,
     /// Its inode, by which its process can be found; 0 if no process has it.
     pub inode: u64,
-    /// When.
+    /// When it expired.
     pub at: Duration,
     /// How long the ACK had waited.
     pub held: Duration,
-    /// Up to where in the stream it acknowledges.
+    /// Offset in the stream up to which it acknowledges.
     pub offset: u64,
     /// How much it acknowledges, in octets.
     pub bytes: u32,
     /// Data segments that the socket had received.
     pub segments_in: u32,
-    /// Quick ACKs that it had left to give.
+    /// Quick ACKs that it had left to send.
     pub quick_credits: u32,
-    /// Whether the socket counted as interactive: such a one delays every ACK, in the hope of a
-    /// reply to take it along.
+    /// Whether the socket counted as interactive: such a socket delays every ACK, in the hope of a
+    /// reply to piggyback it on.
     pub interactive: bool,
 }
 
-/// A segment was sent again.
+/// A segment was retransmitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lost {
     /// Number of the socket.
     pub socket: u64,
     /// Its ends.
     pub ends: Ends,
-    /// When.
+    /// When it was retransmitted.
     pub at: Duration,
-    /// How long after it was sent the last time.
+    /// How long after it was last sent.
     pub waited: Duration,
     /// Its length, in octets.
     pub bytes: u32,
-    /// Whether the retransmission timeout had run out.
+    /// Whether the retransmission timeout had expired.
     pub timeout: bool,
-    /// Whether the receiver had no room for it: it asks whether its window is still shut.
+    /// Whether the receiver had no room for it: it then probes whether the window is still shut.
     pub window_shut: bool,
 }
 
-/// How a socket came to be traced.
+/// The ways in which a socket came to be traced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// A traced process opened it.
     Opened,
     /// A traced process accepted it.
     Accepted,
-    /// A traced process had it when tracing began.
+    /// A traced process already had it when tracing began.
     Found,
     /// The other end is traced, and this one is on the same host.
     Peer,
 }
 
-/// How TCP_NODELAY was asked for in vain.
+/// The ways in which TCP_NODELAY was asked for in vain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Astray {
     /// At this level instead of IPPROTO_TCP: its name, and what option 1 is there.
     Level(&'static str),
     /// With a value shorter than an int, which the kernel refuses.
     Short {
-        /// Its length.
+        /// Length of the value.
         octets: u32,
     },
-    /// On the listening socket, when the connection was there already.
+    /// On the listening socket, when the connection had been accepted already.
     Listener,
     /// On a socket that is not TCP's.
     NotTcp,
 }
 
-/// What a program asked of a socket, and got.
+/// The socket options that a program asked for, and got.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
     /// When it last set TCP_NODELAY.
     pub nodelay_on: Option<Duration>,
-    /// When it last took it off.
+    /// When it last cleared TCP_NODELAY.
     pub nodelay_off: Option<Duration>,
     /// How often it asked for either.
     pub nodelay_calls: u32,
     /// How it asked for TCP_NODELAY in vain, or its process did on another socket.
     pub nodelay_astray: Option<Astray>,
-    /// How often it set or took off TCP_CORK.
+    /// How often it set or cleared TCP_CORK.
     pub cork_calls: u32,
     /// How often it set TCP_QUICKACK.
     pub quickack_calls: u32,
-    /// Whether TCP_NODELAY was in force in the end.
+    /// Whether TCP_NODELAY was in force at the end.
     pub nodelay: bool,
-    /// Whether TCP_CORK was.
+    /// Whether TCP_CORK was in force at the end.
     pub cork: bool,
 }
 
@@ -208,33 +208,33 @@ pub struct Options {
 pub struct Writing {
     /// Calls that wrote.
     pub writes: u64,
-    /// What they wrote, in octets.
+    /// Octets that they wrote.
     pub bytes: u64,
     /// Messages: runs of writes until something was read or the program paused.
     pub messages: u64,
-    /// Writes that these were made of.
+    /// Writes that made up these messages.
     pub message_writes: u64,
-    /// Segments that these were sent in.
+    /// Segments in which these messages were sent.
     pub message_segments: u64,
-    /// Their length, in octets.
+    /// Length of these messages, in octets.
     pub message_bytes: u64,
-    /// Length of a typical one, in octets.
+    /// Length of a typical message, in octets.
     pub typical_bytes: u32,
-    /// Segments of a typical one.
+    /// Segments of a typical message.
     pub typical_segments: u32,
-    /// From first to last write, of all messages.
+    /// Time from the first to the last write, of all messages.
     pub time: Duration,
 }
 
-/// The queue below the sender, looked at whenever a write found no room on the way, though the
+/// The queue below the sender, sampled whenever a write found no room on the path although the
 /// receiver had some.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Queue {
-    /// How often that was.
+    /// Number of samples.
     pub samples: u64,
-    /// Mean of the smoothed round trip then.
+    /// Mean of the smoothed round-trip time in the samples.
     pub mean_rtt: Duration,
-    /// Longest.
+    /// Longest smoothed round-trip time in the samples.
     pub longest_rtt: Duration,
     /// Most octets that were written and not acknowledged.
     pub most_bytes: u32,
@@ -249,7 +249,7 @@ pub struct Socket {
     pub ends: Ends,
     /// How it came to be traced.
     pub origin: Origin,
-    /// Whose it is.
+    /// The process that it belongs to.
     pub owner: Who,
     /// The last thread that wrote to it.
     pub writer: Who,
@@ -259,49 +259,49 @@ pub struct Socket {
     pub fd: Option<i32>,
     /// Since when it was traced.
     pub since: Duration,
-    /// Until when.
+    /// Until when it was traced.
     pub until: Duration,
     /// Data segments that it sent.
     pub segments_out: u32,
     /// Data segments that it received.
     pub segments_in: u32,
-    /// What it sent, in octets.
+    /// Octets that it sent.
     pub bytes_out: u64,
-    /// What it received, in octets.
+    /// Octets that it received.
     pub bytes_in: u64,
-    /// Segments that it sent again.
+    /// Segments that it retransmitted.
     pub retransmissions: u32,
-    /// How long it had something to send and the receiver's window was the limit.
+    /// How long it had data to send and was limited by the receiver's window.
     pub window_limited: Duration,
-    /// How long it had something in flight.
+    /// How long it had data in flight.
     pub busy: Duration,
-    /// Asked for and granted.
+    /// The options that were asked for and granted.
     pub options: Options,
     /// Its writes.
     pub writing: Writing,
-    /// From what it received to the first write of the answer: the program's own time.
+    /// Times from received data to the first write of the answer: the program's own time.
     pub turns: Histogram,
-    /// Their sum.
+    /// Sum of `turns`.
     pub turn_time: Duration,
-    /// From the first write of a message to the last segment of the answer.
+    /// Times from the first write of a message to the last segment of the answer.
     pub waits: Histogram,
-    /// Their sum.
+    /// Sum of `waits`.
     pub wait_time: Duration,
-    /// Times that bytes waited for less than a millisecond, and how long in all.
+    /// How often bytes were held for less than a millisecond, and for how long in all.
     pub short_holds: (u64, Duration),
-    /// The queue that it made.
+    /// The queue below it.
     pub queue: Queue,
-    /// Smoothed round trip.
+    /// Smoothed round-trip time.
     pub srtt: Duration,
-    /// Smallest round trip that the kernel knows of.
+    /// The kernel's minimum round-trip time.
     pub min_rtt: Duration,
     /// Largest segment, in octets.
     pub mss: u32,
-    /// ACKs that the timer for delayed ones sent.
+    /// ACKs that the delayed-ACK timer sent.
     pub ack_timers: u32,
-    /// ACKs that the timer sent while an answer was awaited, and that the next data came right
-    /// behind of: the other end had waited for them.
+    /// ACKs that the timer sent while an answer was awaited, and that the next data followed at
+    /// once: the other end had waited for them.
     pub awaited_acks: u32,
-    /// How long these had been held.
+    /// How long these ACKs had been held.
     pub awaited_ack_time: Duration,
 }

@@ -1,4 +1,4 @@
-//! From what was told of a connection to what is said about it.
+//! From what was traced of a connection to what is reported about it.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -20,13 +20,13 @@ pub(super) struct Known<'a> {
     pub(super) settings: &'a Settings,
     /// When the clock of the events began, since 1970.
     pub(super) epoch: Duration,
-    /// What the sockets did between two looks is not known.
+    /// Whether sockets were polled: what they did between two polls is then not known.
     pub(super) sampled: bool,
     pub(super) commands: &'a FxHashMap<u32, String>,
     pub(super) beyond_preload: &'a HashSet<u32>,
 }
 
-/// What is wrong with a connection, and what it looked like.
+/// Returns what is wrong with a connection, and what it looked like.
 pub(super) fn on(link: &Link, client: usize, known: &Known<'_>) -> Connection {
     let (first, last) = link.span();
     let ends = [client, 1 - client].map(|at| {
@@ -84,7 +84,7 @@ pub(super) fn on(link: &Link, client: usize, known: &Known<'_>) -> Connection {
     }
 }
 
-/// The remedies, and the roles in the pictures.
+/// Puts the remedies, and the roles in the pictures, into a finding.
 fn finish(finding: &mut Finding, client: &Party, server: &Party, roles: (Duration, usize)) {
     let context = Context {
         client,
@@ -98,12 +98,12 @@ fn finish(finding: &mut Finding, client: &Party, server: &Party, roles: (Duratio
     finding.examples = examples.into_iter().map(|e| finished(e, roles.0, roles.1)).collect();
 }
 
-/// Requests, and the time from each one's first write to its reply's last segment: as the client
-/// has it, else as the server does, to whom the way there and back does not show.
+/// Returns the requests, and the time from each one's first write to its reply's last segment: as
+/// the client saw it, else as the server did, which does not see the way there and back.
 fn requests(link: &Link, client: usize, lost: Duration) -> (u64, Duration) {
     let sockets = [client, 1 - client].map(|at| link.sides[at].socket.as_ref());
     match sockets {
-        // One that has no reply yet may have lost time.
+        // A request that has no reply yet may have lost time.
         [Some(client), _] if !client.waits.is_empty() => {
             (client.waits.len(), client.wait_time.max(lost))
         }
@@ -140,7 +140,7 @@ fn party(link: &Link, at: usize, sampled: bool) -> Party {
     }
 }
 
-/// Who was found to have the socket, else who wrote to it, else who opened it or listened for it.
+/// Returns the process that has the socket, else the one that wrote to it, opened it or listened for it.
 fn process(side: &Side) -> Option<Process> {
     let told = side.socket.as_ref().and_then(|socket| {
         let owner = &socket.owner;
@@ -195,7 +195,7 @@ impl<'a> View<'a> {
         &self.link.sides[1 - self.at]
     }
 
-    /// The end with its program: `server (redis-server, 4711)`.
+    /// Names the end with its program: `server (redis-server, 4711)`.
     fn name(&self) -> String {
         named(self.role(), self.side())
     }

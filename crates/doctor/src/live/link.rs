@@ -1,4 +1,4 @@
-//! One connection, as its sockets tell it: one of them, or both if both are on this host.
+//! One connection, as seen by its sockets: one of them, or both if both are on this host.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use super::sums::Sum;
 use super::{AckTimer, Event, Held, Lost, Origin, Release, Socket, Why};
 use crate::report::{Example, Process, Role, Seen, What};
 
-/// An ACK that the kernel's timer sends is late by at least this: TCP_DELACK_MIN is 40 ms.
+/// An ACK that the delayed-ACK timer sends is late by at least this: TCP_DELACK_MIN is 40 ms.
 pub(super) const LATE: Duration = Duration::from_millis(20);
-/// An ACK and what it released may be told in either order, and are this close to each other
-/// unless the way between them is long.
+/// An ACK and what it released may be reported in either order, and are this close to each other
+/// unless the path between them is long.
 const CLOSE: Duration = Duration::from_millis(2);
-/// So many of each wait for their counterpart.
+/// How many of each wait for their counterpart.
 const RECENT: usize = 8;
-/// Different stacks that are remembered.
+/// How many different stacks are remembered.
 const STACKS: usize = 8;
 
-/// What was told of one connection.
+/// What was traced of one connection.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) ends: [Endpoint; 2],
@@ -28,12 +28,12 @@ pub(super) struct Link {
     last: Duration,
 }
 
-/// What was told of one end.
+/// What was traced of one end.
 #[derive(Debug, Default)]
 pub(super) struct Side {
     pub(super) socket: Option<Socket>,
     pub(super) process: Option<Process>,
-    /// Whether TCP_NODELAY was in force, where that was looked at from outside.
+    /// Whether TCP_NODELAY was in force, where the socket was polled from outside.
     pub(super) nodelay: Option<bool>,
     /// Holds that wait for the ACK that released them, and ACKs that wait for what they released.
     holds: VecDeque<(Held, Option<AckTimer>)>,
@@ -41,24 +41,24 @@ pub(super) struct Side {
     pub(super) nagle_late: Sum,
     pub(super) nagle_round_trip: Sum,
     pub(super) runts: Sum,
-    /// Released by the kernel's timer, or by a late ACK.
+    /// Corked bytes, released by the kernel's timer, or by a late ACK.
     pub(super) corks: Sum,
     pub(super) window: Sum,
     /// Segments that a congestion window of one held until a late ACK.
     pub(super) lone: Sum,
     pub(super) again: Sum,
     pub(super) timeouts: u64,
-    /// Until when time lost by sending again has been counted.
+    /// Until when time lost by retransmissions has been counted.
     again_until: Duration,
     /// ACKs that this end sent late, and that released nothing.
     pub(super) idle_acks: Sum,
-    /// All that it sent late.
+    /// All ACKs that it sent late.
     pub(super) late_acks: Sum,
-    /// What the first of them tells.
+    /// The first of the late ACKs.
     pub(super) first_late: Option<AckTimer>,
-    /// Times that Nagle's algorithm held although TCP_NODELAY had been asked for, or was set then.
+    /// How often Nagle's algorithm held although TCP_NODELAY had been asked for, or was set then.
     pub(super) cured_late: u64,
-    /// Stacks of the writes that were held, with how often each was.
+    /// Stacks of the writes that were held, with how often each was held.
     pub(super) stacks: Vec<(Vec<String>, u64)>,
     mss: u32,
 }
@@ -72,7 +72,7 @@ impl Link {
         usize::from(end != self.ends[0])
     }
 
-    /// Since when, until when.
+    /// Returns since when and until when the connection was seen.
     pub(super) fn span(&self) -> (Duration, Duration) {
         (self.first, self.last)
     }
@@ -91,7 +91,7 @@ impl Link {
         }
     }
 
-    /// Whether the socket at this end has been told: what comes now is of another connection.
+    /// Returns whether this end's socket has already been reported: later events are of another connection.
     pub(super) fn is_told(&self, end: Endpoint) -> bool {
         self.sides[self.index(end)].socket.is_some()
     }
@@ -106,7 +106,7 @@ impl Link {
         self.sides[at].nodelay = Some(on);
     }
 
-    /// Which end is the client, if the sockets know.
+    /// Returns which end is the client, if the sockets know.
     pub(super) fn client(&self) -> Option<usize> {
         (0..2).find_map(|at| match self.sides[at].socket.as_ref()?.origin {
             Origin::Opened => Some(at),
@@ -185,7 +185,7 @@ impl Link {
         });
     }
 
-    /// Nothing more will come: what still waits for a counterpart has none.
+    /// Settles holds and ACKs that still wait for a counterpart: nothing more will come.
     pub(super) fn settle(&mut self) {
         for at in 0..2 {
             while !self.sides[at].holds.is_empty() {
@@ -230,9 +230,9 @@ impl Link {
         let late = ack.is_some() || took >= held.min_rtt + LATE;
         let picture = || picture(at, &held, ack.as_ref());
         let sum = match (held.why, held.release) {
-            // Whoever has more to write lets go when it does.
+            // A program that has more to write releases the bytes when it does.
             (Why::Nagle | Why::Cork | Why::More, Release::Write) => return,
-            // The last bytes before an end wait for nobody.
+            // Nothing waits for the last bytes before an end.
             (_, Release::End) => return,
             (Why::Nagle, Release::Option) => {
                 side.cured_late += 1;
@@ -243,11 +243,11 @@ impl Link {
             (Why::Nagle, _) => &mut side.nagle_round_trip,
             (Why::Cork | Why::More, Release::Timer) => &mut side.corks,
             (Why::More, Release::Ack) if late => &mut side.corks,
-            // The program took its cork off when it saw fit.
+            // The program cleared its cork when it saw fit.
             (Why::Cork | Why::More, _) => return,
             (Why::WindowShut, _) => &mut side.window,
             (Why::LoneSegment, Release::Ack) if late => &mut side.lone,
-            // It takes a round trip for each segment, and later more.
+            // A window of one segment takes a round trip for each in any case, and later grows.
             (Why::LoneSegment, _) => return,
         };
         // A congestion window of one would have taken the path's time in any case.
@@ -260,7 +260,7 @@ impl Link {
 }
 
 impl Side {
-    /// Largest segment that it may send, in octets, if known.
+    /// Returns the largest segment that it may send, in octets, if known.
     pub(super) fn mss(&self) -> Option<u32> {
         let told = self.socket.as_ref().map_or(self.mss, |socket| socket.mss);
         (told > 0).then_some(told)
@@ -275,7 +275,7 @@ fn remember(stacks: &mut Vec<(Vec<String>, u64)>, stack: Vec<String>) {
     }
 }
 
-/// Whether this ACK is the one that these bytes waited for.
+/// Returns whether this ACK is the one that these bytes waited for.
 fn released(ack: &AckTimer, held: &Held) -> bool {
     held.release == Release::Ack
         && ack.at >= held.begin
@@ -283,7 +283,7 @@ fn released(ack: &AckTimer, held: &Held) -> bool {
         && held.end <= ack.at + held.min_rtt + CLOSE
 }
 
-/// One thing that was told, by the end's number.
+/// One event in a picture, by the number of its end.
 struct Told {
     at: Duration,
     by: usize,
@@ -292,7 +292,7 @@ struct Told {
     offset: u32,
 }
 
-/// What a hold looks like: the first write, the one that waits, the ACK, the bytes.
+/// Returns the picture of a hold: the first write, the one that waits, the ACK, the bytes.
 fn picture(at: usize, held: &Held, ack: Option<&AckTimer>) -> Example {
     let offset = low(held.offset);
     let mine = |time, what, bytes, offset| Told { at: time, by: at, what, bytes, offset };
@@ -321,7 +321,7 @@ fn picture(at: usize, held: &Held, ack: Option<&AckTimer>) -> Example {
     example((held.begin, held.end), &told)
 }
 
-/// Who did it, and what the times count from, is put in when the whole connection is known.
+/// Returns an example whose roles and time origin are filled in when the whole connection is known.
 fn example(span: (Duration, Duration), told: &[Told]) -> Example {
     let events = told.iter().map(|told| Seen {
         at: told.at,
@@ -333,10 +333,10 @@ fn example(span: (Duration, Duration), told: &[Told]) -> Example {
     Example { begin: span.0, end: span.1, events: events.collect() }
 }
 
-/// Stands for the number of an end until its role is known: 0 and 1 in this order.
+/// Roles that stand for the numbers of the ends until their roles are known: 0 and 1 in this order.
 const PLACE: [Role; 2] = [Role::Client, Role::Server];
 
-/// Puts the roles in, and counts the times from the connection's first moment.
+/// Fills in the roles, and counts the times from the connection's first moment.
 pub(super) fn finished(mut example: Example, first: Duration, client: usize) -> Example {
     example.begin = example.begin.saturating_sub(first);
     example.end = example.end.saturating_sub(first);

@@ -1,7 +1,7 @@
-//! From what live tracing tells to a report.
+//! From live tracing to a report.
 //!
-//! The tracing is somebody else's: [`Live`] is handed [`Event`]s in the order in which they come,
-//! and the processes that were found for sockets, and is asked once for its
+//! The tracing itself is done elsewhere: [`Live`] is handed [`Event`]s in the order in which they
+//! come, and the processes that were found for sockets, and is asked once for its
 //! [`report`](Live::finish). It reads no file and no clock.
 //!
 //! ```text
@@ -28,48 +28,48 @@ pub use event::*;
 use link::Link;
 pub use preloaded::Preloaded;
 
-/// Listens to what tracing tells, and says in the end what is wrong.
+/// Takes in the events of the tracing, and says in the end what is wrong.
 #[derive(Debug, Default)]
 pub struct Live {
     settings: Settings,
-    /// What has to be added to times since the machine was started to get times since 1970.
+    /// The offset from times since the machine was started to times since 1970.
     epoch: Duration,
     links: FxHashMap<[Endpoint; 2], Link>,
-    /// Ports on which somebody listens: their end of a connection accepted it.
+    /// Ports with a listener: the end with such a port accepted its connection.
     listening: HashSet<u16>,
-    /// How processes were started.
+    /// The command lines of processes.
     commands: FxHashMap<u32, String>,
     /// Processes into which no library can be preloaded.
     beyond_preload: HashSet<u32>,
-    /// Connections of which a socket has ended, in that order.
+    /// Connections with a socket that has ended, in that order.
     closing: VecDeque<[Endpoint; 2]>,
     ended: Vec<Connection>,
     harmless: u64,
     connections: u64,
-    /// Of connections that are not in the report.
+    /// Time of requests on connections that are not in the report.
     unreported_request_time: Duration,
     segments: u64,
     payload_bytes: u64,
     span: Option<(Duration, Duration)>,
-    /// Set if nothing is traced: sockets are looked at now and then.
+    /// Set if nothing is traced: sockets are polled now and then.
     sampling: Option<Sampling>,
 }
 
 impl Live {
-    /// `epoch` is what has to be added to times since the machine was started to get times since
-    /// 1970.
+    /// Creates a report without events. `epoch` is what has to be added to times since the machine
+    /// was started to get times since 1970.
     #[must_use]
     pub fn new(settings: Settings, epoch: Duration) -> Self {
         Self { settings, epoch, ..Self::default() }
     }
 
-    /// What is told comes from looking at the sockets now and then, this often so far. To be said
-    /// before anything else, and again whenever it has changed.
+    /// Notes that what comes is from polling the sockets now and then, this often so far. To be
+    /// called before anything else, and again whenever the figures have changed.
     pub fn sampled(&mut self, sampling: Sampling) {
         self.sampling = Some(sampling);
     }
 
-    /// TCP_NODELAY was, or was not, in force at one end when somebody looked.
+    /// Notes whether TCP_NODELAY was in force at one end when its socket was polled.
     pub fn nodelay(&mut self, ends: Ends, on: bool) {
         let key = key(ends);
         if let Some(link) = self.links.get_mut(&key) {
@@ -77,12 +77,12 @@ impl Live {
         }
     }
 
-    /// Somebody listens on this port.
+    /// Notes that there is a listener on this port.
     pub fn listening(&mut self, port: u16) {
         self.listening.insert(port);
     }
 
-    /// A process was started by this command, as a shell takes it, if it is known; and whether a
+    /// Notes the command line of a process, quoted for a shell, if it is known, and whether a
     /// library can be preloaded into its program.
     pub fn started(&mut self, pid: u32, command: Option<String>, can_preload: bool) {
         match command {
@@ -96,7 +96,7 @@ impl Live {
         }
     }
 
-    /// Something was told.
+    /// Takes in an event.
     pub fn event(&mut self, event: Event) {
         let (ends, at) = match &event {
             Event::Held(held) => (held.ends, held.message_begin),
@@ -120,8 +120,8 @@ impl Live {
         }
     }
 
-    /// Takes leave of connections whose sockets were told before `until`: their other ends have
-    /// had the time to be told, too.
+    /// Closes connections whose sockets were reported before `until`: by then their other ends have
+    /// had time to be reported, too.
     pub fn forget(&mut self, until: Duration) {
         while let Some(key) = self.closing.pop_front() {
             let Some(link) = self.links.get(&key) else { continue };
@@ -135,14 +135,14 @@ impl Live {
         }
     }
 
-    /// The process of one end was found.
+    /// Notes the process that was found for one end.
     pub fn process(&mut self, ends: Ends, process: Process) {
         if let Some(link) = self.links.get_mut(&key(ends)) {
             link.process(ends.local, process);
         }
     }
 
-    /// What is wrong.
+    /// Returns what is wrong.
     #[must_use]
     pub fn finish(mut self) -> Report {
         for (_, link) in std::mem::take(&mut self.links) {
@@ -208,8 +208,8 @@ impl Live {
         }
     }
 
-    /// Which end is the client: as the sockets tell, else as the listeners do, else the one with
-    /// the higher port.
+    /// Returns which end is the client: as the sockets tell, else as the listeners do, else the one
+    /// with the higher port.
     fn client(&self, link: &Link) -> usize {
         link.client().unwrap_or_else(|| {
             let listens = link.ends.map(|end| self.listening.contains(&end.port));
@@ -226,14 +226,14 @@ fn worst(connection: &Connection) -> Option<Severity> {
     connection.findings.iter().map(|finding| finding.severity).max()
 }
 
-/// The two ends in an order of their own.
+/// Returns the two ends in a canonical order.
 fn key(ends: Ends) -> [Endpoint; 2] {
     let mut key = [ends.local, ends.remote];
     key.sort_unstable();
     key
 }
 
-/// The role of an end, given which end is the client.
+/// Returns the role of an end, given which end is the client.
 fn role(end: usize, client: usize) -> Role {
     if end == client { Role::Client } else { Role::Server }
 }

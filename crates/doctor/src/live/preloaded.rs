@@ -1,4 +1,4 @@
-//! What libuncork.so has kept of the sockets that it helps: put beside what was seen of them.
+//! Records that libuncork.so has kept of the sockets that it helps, matched with what was seen of them.
 
 use uncork_wire::Endpoint;
 
@@ -6,23 +6,23 @@ use crate::Role;
 use crate::report::{Connection, Finding, Kind, Party, Report, Uncork};
 use crate::verdict::words::count;
 
-/// The library's record of a socket, and what it takes to find the socket's connection.
+/// The library's record of a socket, and what is needed to find the socket's connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preloaded {
     /// Process id.
     pub process: u32,
-    /// Descriptor that it had there.
+    /// Descriptor that the socket had there.
     pub fd: i32,
-    /// Its own end; not known of a socket that was closed.
+    /// The socket's own end; not known of a socket that was closed.
     pub local: Option<Endpoint>,
     /// The other end.
     pub peer: Endpoint,
-    /// What was kept.
+    /// The record.
     pub uncork: Uncork,
 }
 
 impl Report {
-    /// Puts the library's records to their connections, and says of each finding whether the
+    /// Matches the library's records with their connections, and says of each finding whether the
     /// library cures it already.
     pub fn preloaded(&mut self, records: &[Preloaded]) {
         let ends: Vec<_> = self.connections.iter().flat_map(ends).collect();
@@ -43,7 +43,7 @@ impl Report {
     }
 }
 
-/// One end of a connection, as records are found by it.
+/// One end of a connection, by which records are found.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct End {
     process: u32,
@@ -66,13 +66,13 @@ fn ends(connection: &Connection) -> impl Iterator<Item = End> {
     ends_of(connection).into_iter().flatten()
 }
 
-/// IPv4 in the clothes of IPv6 (RFC 4291 §2.5.5.2) is IPv4.
+/// Returns an IPv4-mapped IPv6 address (RFC 4291 §2.5.5.2) as IPv4.
 fn plain(end: Endpoint) -> Endpoint {
     Endpoint { address: end.address.to_canonical(), port: end.port }
 }
 
-/// The record of an end, the complete one before one that was read on the way. One that might be
-/// that of another connection is left alone.
+/// Returns the record of an end, the complete one before one that was read while the socket was
+/// open. A record that might be another connection's is left alone.
 fn of_end(records: &[Preloaded], end: &Option<End>, all: &[End]) -> Option<Uncork> {
     let end = end.as_ref()?;
     let fits = |record: &&Preloaded| belongs(record, end);
@@ -93,9 +93,9 @@ fn belongs(record: &Preloaded, end: &End) -> bool {
         && record.local.is_none_or(|local| plain(local) == end.local)
 }
 
-/// What a finding about this end's bytes means under the library.
+/// Says what a finding about this end's bytes means under the library.
 fn tell(finding: &mut Finding, role: Role, uncork: &Uncork) {
-    // Lost segments, shut windows and slow programs are none of its business.
+    // Lost segments, shut windows and slow programs are outside the library's scope.
     if !matches!(
         finding.kind,
         Kind::NagleDelayedAck

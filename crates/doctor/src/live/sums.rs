@@ -1,11 +1,11 @@
-//! Stalls of one cause, added up.
+//! Sums of the stalls of one cause.
 
 use std::time::Duration;
 
 use crate::report::{Example, Finding, Kind, Severity};
 use crate::{Histogram, Spread};
 
-/// Pictures that are kept.
+/// How many pictures are kept.
 const EXAMPLES: usize = 3;
 
 /// All stalls of one cause at one end.
@@ -18,7 +18,7 @@ pub(super) struct Sum {
 }
 
 impl Sum {
-    /// Counts one that took so long, all of it lost.
+    /// Counts a stall that took so long, all of it lost.
     pub(super) fn record(&mut self, took: Duration, example: impl FnOnce() -> Example) {
         self.count += 1;
         self.lost += took;
@@ -31,7 +31,7 @@ impl Sum {
         }
     }
 
-    /// Both together.
+    /// Returns the sum of both.
     pub(super) fn with(mut self, other: &Self) -> Self {
         self.count += other.count;
         self.lost += other.lost;
@@ -50,7 +50,7 @@ impl Sum {
         self.each.spread()
     }
 
-    /// A finding that these stalls are. Who held what, and the remedies, are put in later.
+    /// Returns the finding that these stalls are. Its ends and remedies are filled in later.
     pub(super) fn finding(self, kind: Kind, severity: Severity, evidence: String) -> Finding {
         Finding {
             kind,

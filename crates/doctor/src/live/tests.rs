@@ -26,7 +26,7 @@ fn who(pid: u32, name: &str) -> Who {
     Who { pid, tid: pid + 1, name: name.to_owned() }
 }
 
-/// The server's second write, from `begin` on, until the ACK that comes after `took`.
+/// Returns a hold of the server's second write, from `begin` on, until the ACK that comes after `took`.
 fn held(begin: Duration, took: Duration) -> Held {
     Held {
         socket: 4097,
@@ -170,7 +170,7 @@ fn a_far_end_is_known_to_delay_its_ack_by_the_time_it_took() {
     assert_eq!(only(&near).ack_held_by, None, "a mere round trip");
     let late = report(hold(us(40_500)));
     assert_eq!(only(&late).ack_held_by, Some(Role::Client));
-    // Two short ones are no pattern.
+    // Two short holds are no pattern.
     assert!(report(hold(us(1_200)).take(2)).connections.is_empty());
 }
 
@@ -456,12 +456,12 @@ fn spent_credits_are_told_beside_the_nagle_that_waited_for_them() {
     assert_eq!((spent.bytes_held_by, spent.ack_held_by), (Some(Role::Server), Some(Role::Client)));
     assert_eq!((spent.count, spent.lost), (5, Duration::ZERO));
     assert_eq!(one_way.connections[0].lost, us(5 * 41_050));
-    // Whoever replies delays its ACKs for the reply to take them along.
+    // An end that replies delays its ACKs to piggyback them on the reply.
     assert_eq!(only(&events(9)).kind, Kind::NagleDelayedAck);
 }
 
 /// What fills the window waits in the sender's own queue: the receiver has room again as soon as
-/// something comes.
+/// something arrives.
 #[test]
 fn a_window_that_is_full_of_what_is_queued_is_not_shut() {
     let upload = |samples| {

@@ -11,21 +11,21 @@ use std::net::IpAddr;
 use crate::{Kind, Party, Remedy, Role};
 use programs::Setting;
 
-/// More than these are no help: one way at each end, and what else the program offers.
+/// More than these do not help: one remedy at each end, and what else the program offers.
 const MOST: usize = 6;
 
-/// What the remedies depend on.
+/// The facts on which the remedies depend.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
     /// The end that opened the connection, with its process if that is known.
     pub client: &'a Party,
     /// The end that accepted it.
     pub server: &'a Party,
-    /// Whose data it is about; for [`Kind::Application`] whose program took its time.
+    /// The end whose data it is about; for [`Kind::Application`] the end whose program took its time.
     pub sender: Role,
-    /// Who held the bytes.
+    /// The end that held the bytes.
     pub bytes_held_by: Option<Role>,
-    /// Who held the ACK.
+    /// The end that held the ACK.
     pub ack_held_by: Option<Role>,
 }
 
@@ -37,18 +37,18 @@ impl Context<'_> {
         }
     }
 
-    /// The address that the end `role` talks to.
+    /// Returns the address that the end `role` talks to.
     fn peer_of(&self, role: Role) -> IpAddr {
         self.party(role.other()).endpoint.address
     }
 
-    /// Whether both ends are one host's, so that its table of local routes is what counts.
+    /// Returns whether both ends are on one host, so that its local routing table is the one that counts.
     fn same_host(&self) -> bool {
         let (client, server) = (self.client.endpoint.address, self.server.endpoint.address);
         client == server || (client.is_loopback() && server.is_loopback())
     }
 
-    /// Name of the program at an end, if it is one that a shell takes for a word.
+    /// Returns the name of the program at an end, if a shell takes it for a single word.
     fn program(&self, role: Role) -> Option<&str> {
         let name = self.party(role).process.as_ref()?.name.as_str();
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+');
@@ -56,7 +56,7 @@ impl Context<'_> {
         word.then_some(name)
     }
 
-    /// How the program at an end was started, as far as a shell takes it.
+    /// Returns the command line of the program at an end, if a shell can take it.
     fn command(&self, role: Role) -> Option<&str> {
         let process = self.party(role).process.as_ref()?;
         process.command.as_deref().or_else(|| self.program(role))
@@ -66,8 +66,8 @@ impl Context<'_> {
         self.party(role).process.as_ref().map(|process| process.pid)
     }
 
-    /// Which connections `uncork tune` is to take at an end: its process's, or, where that is not
-    /// known, those like this one.
+    /// Returns which connections `uncork tune` is to change at an end: its process's, or, where
+    /// that is not known, those like this one.
     fn scope(&self, role: Role) -> String {
         let port = self.server.endpoint.port;
         match (self.pid(role), role) {
@@ -78,7 +78,7 @@ impl Context<'_> {
     }
 }
 
-/// The ways to cure a finding of this kind, best first; none where nothing is known to help.
+/// Returns the ways to cure a finding of this kind, best first; none where nothing is known to help.
 #[must_use]
 pub fn remedies(kind: Kind, context: &Context<'_>) -> Vec<Remedy> {
     let mut list = List { context, found: Vec::new() };
@@ -94,7 +94,7 @@ pub fn remedies(kind: Kind, context: &Context<'_>) -> Vec<Remedy> {
             list.uncork_run();
             list.own_code();
         }
-        // No byte was held by Nagle's algorithm: at the sender there is nothing to let go.
+        // Nagle's algorithm held no byte, so there is nothing to release at the sender.
         Kind::DelayedAck => list.acknowledge_at_once(),
         Kind::QuickAckExhausted => {
             list.acknowledge_at_once();
@@ -117,14 +117,14 @@ pub fn remedies(kind: Kind, context: &Context<'_>) -> Vec<Remedy> {
     list.found
 }
 
-/// What a program's own option has to cure.
+/// The trouble that a program's own option has to cure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
     Nagle,
     Cork,
 }
 
-/// The remedies that were found so far.
+/// The remedies found so far.
 struct List<'a> {
     context: &'a Context<'a>,
     found: Vec<Remedy>,
@@ -138,7 +138,7 @@ impl List<'_> {
         }
     }
 
-    /// Everything that makes the end with the bytes send them without waiting for an ACK.
+    /// Adds all that makes the end with the bytes send them without waiting for an ACK.
     fn let_go_of_bytes(&mut self) {
         let known = self.own_options(Cause::Nagle);
         self.uncork_run();
@@ -150,7 +150,7 @@ impl List<'_> {
         }
     }
 
-    /// What takes effect on the connections that there are, of any program.
+    /// Adds what takes effect on existing connections, of any program.
     fn tune_nodelay(&mut self) {
         let Some(at) = self.context.bytes_held_by else { return };
         let line = format!("uncork tune --nodelay {}", self.context.scope(at));
@@ -182,7 +182,7 @@ impl List<'_> {
         );
     }
 
-    /// Options of the program that is known to hold the bytes; whether there is any.
+    /// Adds options of the program that is known to hold the bytes; returns whether there are any.
     fn own_options(&mut self, cause: Cause) -> bool {
         let Some(at) = self.context.bytes_held_by else { return false };
         let Some(name) = self.context.program(at) else { return false };
@@ -193,7 +193,7 @@ impl List<'_> {
         self.found.len() > before
     }
 
-    /// Lines of code in the language of the program that holds the bytes; whether it is known.
+    /// Adds lines of code in the language of the program that holds the bytes; returns whether it is known.
     fn own_code(&mut self) -> bool {
         let Some(at) = self.context.bytes_held_by else { return false };
         let Some(name) = self.context.program(at) else { return false };
@@ -205,7 +205,7 @@ impl List<'_> {
         known
     }
 
-    /// Options of programs that usually speak at this port, where the program is not known.
+    /// Adds options of programs that usually listen on this port, where the program is not known.
     fn likely_options(&mut self) {
         let Some(at) = self.context.bytes_held_by else { return };
         if self.context.program(at).is_some() {
@@ -236,7 +236,7 @@ impl List<'_> {
         );
     }
 
-    /// What makes the end with the ACK send it.
+    /// Adds what makes the end with the ACK send it.
     fn acknowledge_at_once(&mut self) {
         let Some(at) = self.context.ack_held_by else { return };
         let peer = self.context.peer_of(at);

@@ -4,10 +4,10 @@ use std::net::IpAddr;
 
 use super::List;
 
-/// A line that gives the host's route to `peer` an attribute, whatever that route is, and says
-/// how to take it back; `None` where no line does it.
+/// Returns a line that gives the host's route to `peer` an attribute, whatever that route is, and
+/// says how to take it back; `None` where no line does that.
 ///
-/// An attribute of a network's route would meet other connections, too: this makes a route to
+/// An attribute of a network's route would affect other connections, too: this creates a route to
 /// one address, a copy of what the kernel would choose.
 pub(super) fn route(peer: IpAddr, same_host: bool, attribute: &str) -> Option<String> {
     match (same_host, peer) {
@@ -24,17 +24,17 @@ pub(super) fn route(peer: IpAddr, same_host: bool, attribute: &str) -> Option<St
             let line = format!("ip route replace table local local {peer} dev lo");
             Some(format!("{line} {attribute}  # undo: {line}"))
         }
-        // The kernel's own route to a local IPv6 address has metric 0, which no other can have.
+        // The kernel's own route to a local IPv6 address has metric 0, which no other route can have.
         (true, IpAddr::V6(_)) => None,
     }
 }
 
-/// The device through which `peer` is reached, for a shell.
+/// Returns the device through which `peer` is reached, for a shell.
 fn device(peer: IpAddr) -> String {
     format!("$(ip route get {peer} | sed 's/.* dev \\([^ ]*\\).*/\\1/;q')")
 }
 
-/// The sender's queues below TCP.
+/// Adds remedies for the sender's queues below TCP.
 pub(super) fn shorten_queue(list: &mut List<'_>) {
     let at = list.context.sender;
     let device = device(list.context.peer_of(at));
@@ -55,7 +55,7 @@ pub(super) fn shorten_queue(list: &mut List<'_>) {
     );
 }
 
-/// A window that was shut: the remedy is at the receiver.
+/// Adds remedies for a window that was shut: they are at the receiver.
 pub(super) fn open_window(list: &mut List<'_>) {
     let sender = list.context.sender;
     let at = sender.other();
@@ -79,7 +79,7 @@ pub(super) fn open_window(list: &mut List<'_>) {
     );
 }
 
-/// Segments that were lost: the network's fault, and what makes it hurt less.
+/// Adds remedies for lost segments: the network is at fault, and these make losses cost less.
 pub(super) fn lose_less(list: &mut List<'_>) {
     let at = list.context.sender;
     let peer = list.context.peer_of(at);

@@ -1,30 +1,30 @@
-//! The options of known programs that let small writes out at once.
+//! Options of known programs that make them send small writes at once.
 //!
-//! Facts of each program's own manual. A program that sets TCP_NODELAY itself, and cannot be
+//! The facts are from each program's own manual. A program that sets TCP_NODELAY itself, and cannot be
 //! told not to, is not in the list: where it stalls nevertheless, an option is not the reason.
 
 use super::Cause;
 use crate::Role;
 
-/// A way that a program offers.
+/// A setting that a program offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Setting {
-    /// Whose it is, for a sentence.
+    /// The program's name, for a sentence.
     pub(super) program: &'static str,
-    /// What to write into its configuration, its code or a shell.
+    /// The line for its configuration, its code or a shell.
     pub(super) line: &'static str,
-    /// Where it goes, what it does.
+    /// Where the line goes, and what it does.
     pub(super) why: &'static str,
 }
 
-/// A program, by what a capture or a trace shows of it.
+/// A program, recognised by what a capture or a trace shows of it.
 struct Program {
     name: &'static str,
-    /// Beginnings of the process name (comm, 15 octets at most).
+    /// Prefixes of the process name (comm, 15 octets at most).
     processes: &'static [&'static str],
-    /// At which end it is.
+    /// The end at which it runs.
     end: Role,
-    /// Ports at which it usually listens, or, for a client, that it talks to.
+    /// Ports on which it usually listens or, for a client, to which it connects.
     ports: &'static [u16],
     /// Lines against Nagle's algorithm.
     nagle: &'static [(&'static str, &'static str)],
@@ -140,7 +140,7 @@ const PROGRAMS: &[Program] = &[
     },
 ];
 
-/// Languages whose programs all have the same name: the line of code.
+/// Languages whose programs all have the same process name, with the line of code.
 const RUNTIMES: &[(&[&str], &str, &str)] = &[
     (&["node", "nodejs", "deno", "bun"], "Node.js", "socket.setNoDelay(true);"),
     (&["java"], "Java", "socket.setTcpNoDelay(true);"),
@@ -156,7 +156,7 @@ const RUNTIMES: &[(&[&str], &str, &str)] = &[
     (&["dotnet", ".NET"], ".NET", "socket.NoDelay = true;"),
 ];
 
-/// What the program with this process name offers at its end of the connection.
+/// Returns what the program with this process name offers at its end of the connection.
 pub(super) fn of_name(name: &str, cause: Cause, end: Role) -> Vec<Setting> {
     let named = |processes: &[&str]| processes.iter().any(|process| name.starts_with(process));
     PROGRAMS
@@ -168,7 +168,7 @@ pub(super) fn of_name(name: &str, cause: Cause, end: Role) -> Vec<Setting> {
         .collect()
 }
 
-/// What the code of the program with this process name can do, if its language tells.
+/// Returns what the code of the program with this process name can do, if its language is known.
 pub(super) fn of_language(name: &str, end: Role) -> Vec<Setting> {
     let named = |processes: &&[&str]| processes.iter().any(|process| name.starts_with(process));
     let mut lines = Vec::new();
@@ -188,8 +188,8 @@ pub(super) fn of_language(name: &str, end: Role) -> Vec<Setting> {
     lines
 }
 
-/// What programs that usually speak at this port of the server offer at that end. At the ports of HTTP
-/// anything may listen: there a guess would be no help.
+/// Returns what programs that usually serve this port offer at that end. On the ports of HTTP anything
+/// may listen: there a guess would not help.
 pub(super) fn of_port(port: u16, end: Role) -> Vec<Setting> {
     let speaks = |program: &&Program| {
         program.end == end && program.ports != HTTP && program.ports.contains(&port)

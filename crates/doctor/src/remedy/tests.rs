@@ -41,7 +41,7 @@ fn party(endpoint: &str, program: &str) -> Party {
     }
 }
 
-/// What is advised when the bytes are at `held`, and the ACK at the other end.
+/// Returns what is advised when the bytes are at `held`, and the ACK at the other end.
 fn advised(kind: Kind, client: &Party, server: &Party, held: Role) -> Vec<Remedy> {
     let (bytes_held_by, ack_held_by) = (Some(held), Some(held.other()));
     remedies(kind, &Context { client, server, sender: held, bytes_held_by, ack_held_by })
@@ -74,7 +74,7 @@ fn uncork_run_is_advised_only_where_the_bytes_are_held_or_sent_in_pieces() {
             }
         }
     }
-    // Three kinds with bytes that are held, by each end, with and without an ACK; and pieces.
+    // Three kinds with held bytes, by each end, with and without an ACK; and tiny segments.
     assert_eq!(advised, 3 * 2 * 2 + 2 * 2 * 2);
 }
 
@@ -198,7 +198,7 @@ fn a_port_is_only_a_guess_and_comes_after_what_surely_helps() {
         assert_eq!(advice[0].line, "uncork run -- COMMAND");
         let guess = advice.iter().find(|remedy| remedy.line == option).unwrap();
         assert!(guess.why.starts_with("if it is "), "{}", guess.why);
-        // The other end's program has no such option.
+        // The program at the other end has no such option.
         let other_end = held.other();
         let other = advised(Kind::NagleDelayedAck, &client, &server, other_end);
         assert!(!lines(&other).contains(&option));
@@ -231,11 +231,11 @@ fn what_runs_already_is_cured_without_a_restart() {
     let (client, server) = (party("10.0.0.1:40000", ""), party("10.0.0.2:5000", "static"));
     let advice = advised(Kind::NagleDelayedAck, &client, &server, Role::Server);
     assert!(lines(&advice).contains(&"uncork tune --nodelay --pid 4711"), "{advice:?}");
-    // Of a capture no process is known: then by what it shows.
+    // A capture names no process, so what it shows of the connection decides.
     let server = party("10.0.0.2:5000", "");
     let advice = advised(Kind::Runt, &client, &server, Role::Server);
     assert!(lines(&advice).contains(&"uncork tune --nodelay --port 5000"), "{advice:?}");
-    // What cannot be preloaded into has this cure only.
+    // For a program that cannot be preloaded into, this is the only cure.
     let mut server = party("10.0.0.2:5000", "static");
     server.process.as_mut().unwrap().beyond_preload = true;
     let advice = advised(Kind::NagleDelayedAck, &client, &server, Role::Server);
@@ -249,8 +249,8 @@ fn where_no_route_can_acknowledge_at_once_the_delay_is_made_shorter() {
     assert_eq!(advice[0].line, "uncork tune --delack-max 10ms --port 5000");
 }
 
-/// Runs `script` in a network of its own with 10.0.0.1 and fd00::1 on a device, where that is
-/// possible.
+/// Runs `script` in a network namespace of its own with 10.0.0.1 and fd00::1 on a device, where
+/// that is possible.
 fn in_own_network(script: &str) -> Option<String> {
     let network = "ip link set lo up; ip link add near type veth peer name far; \
                    ip addr add 10.0.0.1/24 dev near; ip -6 addr add fd00::1/64 dev near nodad; \

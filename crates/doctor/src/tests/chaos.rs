@@ -1,4 +1,4 @@
-//! Segments without sense: nothing may panic, and what is said must add up.
+//! Random segments: nothing may panic, and what is reported must add up.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use uncork_wire::{Endpoint, Segment, SeqNumber};
 
 use crate::{Doctor, Settings};
 
-/// A segment near where the conversation is, and how long after the one before.
+/// Generates a segment near where the conversation is, and how long it comes after the one before.
 fn step() -> impl Strategy<Value = (u64, bool, u8, i32, i32, u32, u8)> {
     let flags = prop_oneof![
         8 => Just(Flags::ACK.0),
@@ -37,7 +37,7 @@ proptest! {
         let count = steps.len() as u64;
         for (pause, from, flags, to_seq, to_ack, payload_bytes, window) in steps {
             let from = usize::from(from);
-            // Now and then the clock is set, and not beyond the year 9999.
+            // Now and then the clock is set, but not beyond the year 9999.
             micros = micros.wrapping_add(pause) % 253_402_300_799_000_000;
             let flags = Flags(flags);
             let ack = next[1 - from] + to_ack.cast_unsigned();

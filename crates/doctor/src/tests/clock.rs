@@ -1,4 +1,4 @@
-//! A clock that is set while somebody captures.
+//! A clock that is set during the capture.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn exchanges(trace: &mut Trace, times: u32) {
     }
 }
 
-/// The clock is set between a request and its reply, where it hurts most.
+/// The clock is set between a request and its reply, where it matters most.
 fn set(forth: bool) -> Report {
     let mut trace = Trace::new(us(200));
     exchanges(&mut trace, 10);

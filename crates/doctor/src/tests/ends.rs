@@ -2,7 +2,7 @@ use super::trace::{Trace, us};
 use crate::Kind;
 use crate::Role::{Client, Server};
 
-/// A request, a reply, and an end in good order.
+/// A request, a reply, and an orderly close.
 fn closed() -> Trace {
     let mut trace = Trace::new(us(200));
     trace.data(Client, 100).rtt_later().data(Server, 100).after(us(20)).ack(Client);
@@ -13,7 +13,7 @@ fn closed() -> Trace {
 #[test]
 fn a_connection_that_is_over_is_reported_once_whatever_comes_after() {
     let mut trace = closed();
-    // Its last ACK got lost on the way.
+    // Its last ACK was lost on the way.
     trace.after(us(200_000)).again(Server, 1).after(us(20)).ack(Client);
     let report = trace.report();
     assert_eq!((report.summary.connections, report.connections.len()), (1, 1));
@@ -35,20 +35,20 @@ fn what_is_lost_at_the_very_end_is_still_sent_again() {
     let mut trace = Trace::new(us(200));
     trace.data(Client, 100).rtt_later().data(Server, 100).after(us(20)).ack(Client);
     trace.data(Client, 100).fin(Client).rtt_later();
-    // The reply and the FIN behind it do not arrive, and are sent again.
+    // The reply and the FIN after it are lost, and retransmitted.
     trace.data(Server, 500).fin(Server).after(us(300_000)).again_with_fin(Server, 500);
     trace.rtt_later().ack(Client);
     let finding = trace.only(Kind::Retransmission);
     assert_eq!(finding.count, 1);
 }
 
-/// Whatever ends first: no request is shorter than what it lost.
+/// Whichever end closes first, no request is shorter than what it lost.
 #[test]
 fn a_request_that_is_cut_off_loses_no_more_than_it_took() {
     let mut trace = Trace::new(us(100));
     trace.data(Client, 120).rtt_later().after(us(200)).data(Server, 700).after(us(60));
     trace.ack(Client).after(us(900));
-    // Header, delayed ACK, body: and the capture ends before the reply.
+    // Header, delayed ACK, body, and the capture ends before the reply.
     trace.data(Client, 120).rtt_later().after(us(40_000)).ack(Server).after(us(30));
     trace.data(Client, 300);
     let report = trace.report();
@@ -60,7 +60,7 @@ fn a_request_that_is_cut_off_loses_no_more_than_it_took() {
     assert_eq!(report.summary.request_time, connection.request_time);
 }
 
-/// A greeting in two writes, before anybody asked.
+/// A greeting in two writes, before any request.
 #[test]
 fn what_is_lost_before_the_first_request_was_waited_for_too() {
     let mut trace = Trace::new(us(100));
@@ -71,7 +71,7 @@ fn what_is_lost_before_the_first_request_was_waited_for_too() {
     assert!(connection.request_time >= connection.lost, "{connection:#?}");
 }
 
-/// A second and more before the first octet: the SYN is never sent again sooner.
+/// A second or more before the first octet: the SYN is never retransmitted sooner.
 #[test]
 fn a_lost_syn_is_a_loss() {
     let mut trace = closed();

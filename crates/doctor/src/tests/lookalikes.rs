@@ -1,11 +1,11 @@
-//! What must not be taken for something that looks like it.
+//! Behaviour that must not be mistaken for a stall that it resembles.
 
 use super::stalls::near;
 use super::trace::{MSS, Trace, us};
 use crate::Kind;
 use crate::Role::{Client, Server};
 
-/// A beat of 200 ms is no corked write, and no slow reply either.
+/// A beat of 200 ms is neither a corked write nor a slow reply.
 #[test]
 fn events_at_the_cork_timeouts_pace_are_events() {
     let mut trace = Trace::new(us(100));
@@ -16,8 +16,8 @@ fn events_at_the_cork_timeouts_pace_are_events() {
     assert_eq!(trace.findings().len(), 0);
 }
 
-/// Nobody has asked: whatever the beat is, nobody waits for the next one. The other end may be the
-/// client as well, if the server never says anything.
+/// There was no request, so whatever the beat is, nothing waits for the next one. The other end may
+/// be the client as well, if the server never sends anything.
 #[test]
 fn heartbeats_are_no_replies() {
     let beats = |by: crate::Role, pace: fn(u64) -> u64| {
@@ -36,7 +36,7 @@ fn heartbeats_are_no_replies() {
     }
 }
 
-/// The segment with the FIN is never held, so it says nothing about TCP_NODELAY.
+/// A segment with the FIN is never held, so it says nothing about TCP_NODELAY.
 #[test]
 fn a_last_segment_with_the_fin_is_no_sign_of_nodelay() {
     for (fin, nagle) in [(true, crate::InForce::Unknown), (false, crate::InForce::Off)] {
@@ -47,7 +47,7 @@ fn a_last_segment_with_the_fin_is_no_sign_of_nodelay() {
     }
 }
 
-/// On the wire it looks like Nagle's doing, but for the PSH flag; and TCP_NODELAY would not help.
+/// On the wire it looks like Nagle's algorithm, but for the PSH flag; and TCP_NODELAY would not help.
 #[test]
 fn what_msg_more_holds_is_not_blamed_on_nagle() {
     let tails = |more: bool, before: u32| {
@@ -77,7 +77,7 @@ fn what_msg_more_holds_is_not_blamed_on_nagle() {
     tails(false, 200).only(Kind::NagleDelayedAck);
 }
 
-/// Lines of a log, which nobody answers: they come a round trip later, and nobody waits.
+/// Lines of a log, which are never answered, come a round trip later, and nothing waits for them.
 #[test]
 fn a_stream_that_nobody_answers_loses_no_time_to_round_trips() {
     for (answered, findings) in [(false, 0), (true, 1)] {
@@ -93,7 +93,7 @@ fn a_stream_that_nobody_answers_loses_no_time_to_round_trips() {
     }
 }
 
-/// Two people who type: what one says is no late reply to the other.
+/// Two people typing to each other: what one writes is no late reply to the other.
 #[test]
 fn a_conversation_has_no_slow_program() {
     let mut trace = Trace::new(us(100));
@@ -105,7 +105,7 @@ fn a_conversation_has_no_slow_program() {
     assert_eq!(trace.findings().len(), 0);
 }
 
-/// A subscription, a monitor: the first message of it is no slow reply either.
+/// A subscription, a monitor: its first message is no slow reply either.
 #[test]
 fn the_first_of_many_events_is_no_slow_reply() {
     let events = |n: u64, then_asks: bool| {
@@ -120,13 +120,13 @@ fn the_first_of_many_events_is_no_slow_reply() {
         trace
     };
     assert_eq!(events(5, false).findings().len(), 0);
-    // But in a reply that has an end, and one that pauses but once.
+    // But they count in a reply that has an end, and one that pauses only once.
     assert_eq!(events(5, true).only(Kind::Application).count, 1);
     let finding = events(1, false).only(Kind::Application);
     assert_eq!(finding.examples[0].events.last().unwrap().bytes, 90);
 }
 
-/// What was written a little after the late ACK was held by it as well: those ACKs are not idle.
+/// What was written shortly after the late ACK was held by it as well: those ACKs are not idle.
 #[test]
 fn a_late_ack_is_told_once_whatever_came_behind_it() {
     let mut trace = Trace::new(us(500));
@@ -139,7 +139,7 @@ fn a_late_ack_is_told_once_whatever_came_behind_it() {
     let findings = &report.connections[0].findings;
     assert_eq!(findings.len(), 1, "{findings:#?}");
     assert_eq!(findings[0].count, 18, "{findings:#?}");
-    // Without what waited, a number is that of the ACKs that nobody waited for.
+    // Where nothing was held, the number is that of the ACKs that nothing waited for.
     let mut trace = Trace::new(us(500));
     for n in 0..12 {
         trace.data(Client, 50).rtt_later().after(us(100));
@@ -155,7 +155,7 @@ fn a_late_ack_is_told_once_whatever_came_behind_it() {
     assert!(idle.evidence.starts_with("6 ACKs of the client"), "{}", idle.evidence);
 }
 
-/// A capture without times has no message that is sent at once.
+/// A capture without times shows no message that was sent at once.
 #[test]
 fn a_clock_that_stands_still_tells_nothing_of_messages() {
     let replies = |between: u64| {
@@ -170,8 +170,8 @@ fn a_clock_that_stands_still_tells_nothing_of_messages() {
     replies(1).only(Kind::TinyPackets);
 }
 
-/// A client that says a few octets at once, whenever the server has spoken, confirms what it hears:
-/// pongs, receipts. One that says more asks again.
+/// A client that sends a few octets at once, whenever the server has, confirms what it gets: pongs,
+/// receipts. One that sends more asks again.
 #[test]
 fn confirmations_are_no_requests() {
     for (bytes, findings) in [(10, 0), (120, 1)] {
@@ -186,9 +186,8 @@ fn confirmations_are_no_requests() {
     }
 }
 
-/// A client that speaks into a stream of events waits for none of them; what comes next is no reply
-/// to that. One that hears a reply out, however often that pauses, and thinks for longer than that,
-/// does wait.
+/// A client that sends amid a stream of events waits for none of them; the next event is no reply to it. One
+/// that waits for a reply to end, however often that pauses, and thinks for longer than that, does wait.
 #[test]
 fn what_is_said_amid_events_is_no_request() {
     for (thinks, findings) in [(23_000, 0), (90_000, 1)] {
@@ -205,13 +204,13 @@ fn what_is_said_amid_events_is_no_request() {
     }
 }
 
-/// A beat that falls shortly behind the ACKs of the one before, seen where those leave: they have yet
-/// to arrive when it comes.
+/// A beat shortly after the ACKs of the one before, captured where those leave: they have not yet
+/// arrived when it is sent.
 #[test]
 fn an_ack_that_has_not_arrived_releases_nothing() {
     for (pause, kinds) in [(6_000, 0), (20_100, 1)] {
         let mut trace = Trace::new(us(20_000));
-        // The server is 20 ms away from the capture, the client at it.
+        // The server is 20 ms away from the capture point, the client next to it.
         trace.data(Client, 120).after(us(20_000)).ack(Server).after(us(100)).data(Server, 90);
         trace.after(us(30)).ack(Client);
         for _ in 0..12 {
@@ -225,8 +224,8 @@ fn an_ack_that_has_not_arrived_releases_nothing() {
     }
 }
 
-/// After a loss, ACKs set the pace: a short last segment behind full ones is no runt that Nagle's
-/// algorithm holds if it comes sooner than anything can come back.
+/// After a loss, ACKs set the pace: a short last segment after full ones was not held by Nagle's
+/// algorithm if it comes sooner than anything can come back.
 #[test]
 fn the_pace_of_acks_holds_no_runt() {
     let mut trace = Trace::new(us(20_000));
@@ -240,8 +239,8 @@ fn the_pace_of_acks_holds_no_runt() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// What is overtaken on its way fills a hole as what is sent again does, but by its sender's clock
-/// it left with what overtook it.
+/// A reordered segment fills a hole as a retransmission does, but by its sender's clock it left with
+/// the segments that overtook it.
 #[test]
 fn what_was_overtaken_was_not_sent_again() {
     for (again, findings) in [(false, 0), (true, 1)] {

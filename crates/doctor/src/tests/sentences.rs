@@ -1,10 +1,10 @@
-//! What is said of a stall, and shown.
+//! The sentences and pictures of a stall.
 
 use super::trace::{MSS, Trace, us};
 use crate::Kind;
 use crate::Role::{Client, Server};
 
-/// The number in the sentence is that of the messages which it is about.
+/// The number in the sentence is that of the messages that it is about.
 #[test]
 fn a_storm_among_single_segments_is_told_by_its_own_length() {
     let mut trace = Trace::new(us(50));
@@ -40,7 +40,7 @@ fn a_single_stall_is_told_in_the_singular() {
     assert!(told.contains("1 small segment of the client") && !told.contains("at most"), "{told}");
 }
 
-/// A loss that many segments follow: the picture begins with what was lost nevertheless.
+/// A loss that many segments follow: the picture still begins with what was lost.
 #[test]
 fn what_was_lost_is_in_the_picture_however_much_came_since() {
     let mut trace = Trace::new(us(20_000));
@@ -58,7 +58,7 @@ fn what_was_lost_is_in_the_picture_however_much_came_since() {
     assert_eq!((first.at, example.begin), (begin, begin));
 }
 
-/// The sentence accounts for all that are counted.
+/// The sentence accounts for all the stalls that are counted.
 #[test]
 fn a_hold_without_a_late_ack_is_told_beside_those_with_one() {
     let mut trace = Trace::new(us(10_000));

@@ -9,7 +9,7 @@ pub(super) fn near(time: std::time::Duration, expected_us: u64) {
     assert!(off <= us(expected_us / 10 + 1_000), "{time:?} is not about {expected_us} µs");
 }
 
-/// Write, write, read, with Nagle at the client and delayed ACKs at the server.
+/// Write, write, read, with Nagle's algorithm at the client and delayed ACKs at the server.
 #[test]
 fn nagle_and_delayed_ack_are_named_with_both_holders() {
     for rtt in ROUND_TRIPS {
@@ -27,7 +27,7 @@ fn nagle_and_delayed_ack_are_named_with_both_holders() {
     }
 }
 
-/// The same the other way round: the reply comes in two writes.
+/// The other way round: the reply is made of two writes.
 #[test]
 fn a_reply_in_two_writes_is_the_servers_hold() {
     for rtt in ROUND_TRIPS {
@@ -58,7 +58,7 @@ fn a_healthy_exchange_has_no_finding() {
     }
 }
 
-/// The last reply's ACK is late, while the client thinks: nobody waits.
+/// The last reply's ACK is late while the client thinks: nothing waits for it.
 #[test]
 fn a_late_ack_that_nobody_waits_for_is_harmless() {
     let mut trace = Trace::new(us(100));
@@ -103,7 +103,7 @@ fn a_corked_tail_is_told_from_a_program_that_sleeps() {
         }
         trace
     };
-    // The tick of a kernel at 250 Hz after next, plus what it takes to send.
+    // The next tick but one of a kernel at 250 Hz, plus the time that sending takes.
     let corked = |now, n| (now + 200_000) / 4_000 * 4_000 + 4_000 + n % 3 * 30;
     let sleeping = |now, n| now + 200_100 + 10 * n;
     let working = |now, n| now + 200_000 + n * n * 7_919 % 9_000;
@@ -140,8 +140,7 @@ fn a_shut_window_is_the_reading_programs_fault() {
     near(finding.lost, 5 * 150_000);
 }
 
-/// A buffer of 8 KiB, of which 4 are read each 20 ms: its window is never shut, and never has
-/// room for all.
+/// A buffer of 8 KiB, of which 4 KiB are read every 20 ms: its window is never shut, and never has room for all.
 #[test]
 fn a_window_that_is_nearly_shut_is_the_reading_programs_fault() {
     let uploads = |then: u64| {
@@ -163,7 +162,7 @@ fn a_window_that_is_nearly_shut_is_the_reading_programs_fault() {
     assert_eq!((finding.kind, finding.severity), (Kind::ZeroWindow, Severity::LostTime));
     assert_eq!((finding.bytes_held_by, finding.ack_held_by), (Some(Client), Some(Server)));
     near(finding.lost, 5 * 80_000);
-    // What it does once it has read all is its own.
+    // Once it has read all, the time is the program's own.
     let findings = uploads(300_000).findings();
     let kinds: Vec<_> = findings.iter().map(|finding| finding.kind).collect();
     assert_eq!(kinds, [Kind::ZeroWindow, Kind::Application]);
@@ -171,7 +170,7 @@ fn a_window_that_is_nearly_shut_is_the_reading_programs_fault() {
     near(findings[1].lost, 5 * 300_000);
 }
 
-/// A whole window in flight, and an ACK that takes its time: but it is as wide as ever.
+/// A whole window is in flight, and an ACK takes its time; but the window is as wide as ever.
 #[test]
 fn a_window_that_stays_wide_is_not_shut() {
     let mut trace = Trace::new(us(400));
@@ -191,8 +190,8 @@ fn a_lost_tail_costs_its_timeout() {
     near(finding.lost, 220_000);
 }
 
-/// While something is missing, ACKs that acknowledge nothing new make room in the window: what waited for
-/// them would have left with the flight that went through before.
+/// While data is missing, ACKs that acknowledge nothing new make room in the window: what waited for them
+/// would have left with the flight that went through before.
 #[test]
 fn a_window_that_is_smaller_since_a_loss_is_waited_for_while_the_loss_is_mended_too() {
     let mut trace = Trace::new(us(80_000));
@@ -204,7 +203,7 @@ fn a_window_that_is_smaller_since_a_loss_is_waited_for_while_the_loss_is_mended_
     flight(&mut trace, 40);
     trace.rtt_later().ack(Server).after(us(20));
     flight(&mut trace, 20);
-    // The first of them is lost.
+    // The first segment of the flight is lost.
     trace.rtt_later().ack_behind(Server, 20 * MSS).after(us(20));
     trace.again_from(Client, 20 * MSS, MSS);
     flight(&mut trace, 1);
@@ -216,7 +215,7 @@ fn a_window_that_is_smaller_since_a_loss_is_waited_for_while_the_loss_is_mended_
     near(finding.lost, 80_000 + 60_000);
 }
 
-/// A program that has nothing to send while a loss is mended waits for nobody.
+/// A program that has nothing to send during loss recovery is not waiting.
 #[test]
 fn what_follows_no_ack_while_a_loss_is_mended_is_no_wait() {
     let mut trace = Trace::new(us(80_000));
@@ -232,7 +231,7 @@ fn what_follows_no_ack_while_a_loss_is_mended_is_no_wait() {
     near(trace.only(Kind::Retransmission).lost, 80_000);
 }
 
-/// A probe that was sent because the ACK took its time: the ACK that comes then answers the first.
+/// A probe was sent because the ACK took its time: the ACK that comes then answers the first sending.
 #[test]
 fn what_was_sent_again_for_nothing_is_no_loss() {
     let mut trace = Trace::new(us(1_000));
@@ -266,8 +265,7 @@ fn a_queue_of_the_senders_own_shows_in_the_round_trip() {
     assert_eq!(finding.bytes_held_by, Some(Client));
 }
 
-/// What has arrived where the capture was made is past every queue: what is late there is its own
-/// host's ACK.
+/// What has arrived at the capture point has passed every queue: what is late there is its own host's ACK.
 #[test]
 fn a_receiver_that_is_busy_is_no_queue_of_the_senders() {
     let mut trace = Trace::new(us(4_000));
@@ -299,7 +297,7 @@ fn a_segment_captured_twice_is_not_sent_twice() {
     assert_eq!(trace.findings().len(), 0);
 }
 
-/// The client computes for about as long as the server delays its ACK, and is held by nobody.
+/// The client computes for about as long as the server delays its ACK, and nothing holds it.
 #[test]
 fn a_pause_as_long_as_a_delayed_ack_is_no_hold() {
     let mut trace = Trace::new(us(60));
@@ -322,7 +320,7 @@ fn an_ack_that_is_captured_before_its_data_is_no_retransmission() {
     assert_eq!(trace.findings().len(), 0);
 }
 
-/// Events that a server pushes as they come are no slow replies.
+/// Events that a server pushes as they occur are no slow replies.
 #[test]
 fn a_stream_of_events_is_not_a_slow_program() {
     let mut trace = Trace::new(us(100));

@@ -1,4 +1,4 @@
-//! Plays a connection, as a capture at the client's end would see it.
+//! A scripted connection, as a capture at the client's end would see it.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ pub(super) fn us(us: u64) -> Duration {
     Duration::from_micros(us)
 }
 
-/// A connection over a path with a round trip of its own. Time passes only when told.
+/// A connection over a path with its own round-trip time. Time passes only when told.
 pub(super) struct Trace {
     doctor: Doctor,
     rtt: Duration,
     pub(super) now: Duration,
-    /// By how much the capturing machine's clock is wrong.
+    /// How far the capturing machine's clock is ahead, and how far behind.
     pub(super) ahead: Duration,
     pub(super) behind: Duration,
     /// Next sequence number of the client and of the server.
@@ -36,7 +36,7 @@ impl Trace {
         trace
     }
 
-    /// A connection whose beginning is not seen.
+    /// Creates a connection whose beginning is not seen.
     pub(super) fn in_the_middle(rtt: Duration) -> Self {
         Self {
             doctor: Doctor::new(Settings { every_connection: true, ..Settings::default() }),
@@ -50,7 +50,7 @@ impl Trace {
         }
     }
 
-    /// The handshake.
+    /// Plays the handshake.
     pub(super) fn open(&mut self) -> &mut Self {
         self.raw(Client, Flags::SYN, 0);
         self.nxt[0] += 1;
@@ -60,14 +60,14 @@ impl Trace {
         self.after(us(20)).ack(Client)
     }
 
-    /// A handshake whose first SYN is lost.
+    /// Plays a handshake whose first SYN is lost.
     pub(super) fn open_late(&mut self, timeout: Duration) -> &mut Self {
         self.raw(Client, Flags::SYN, 0);
         self.now += timeout;
         self.open()
     }
 
-    /// The end of a direction.
+    /// Plays a FIN: the end of a direction.
     pub(super) fn fin(&mut self, from: Role) -> &mut Self {
         self.raw(from, Flags(Flags::ACK.0 | Flags::FIN.0), 0);
         self.nxt[from as usize] += 1;
@@ -127,14 +127,14 @@ impl Trace {
         self
     }
 
-    /// Data without the flag that ends a write.
+    /// Plays data without PSH, the flag that ends a write.
     pub(super) fn more(&mut self, from: Role, bytes: u32) -> &mut Self {
         self.raw(from, Flags::ACK, bytes);
         self.nxt[from as usize] += bytes;
         self
     }
 
-    /// Data that may end its direction.
+    /// Plays data that may end its direction.
     pub(super) fn last(&mut self, from: Role, bytes: u32, fin: bool) -> &mut Self {
         let fin = if fin { Flags::FIN.0 } else { 0 };
         self.raw(from, Flags(Flags::ACK.0 | Flags::PSH.0 | fin), bytes);
@@ -142,21 +142,21 @@ impl Trace {
         self
     }
 
-    /// The last `bytes` octets once more.
+    /// Retransmits the last `bytes` octets.
     pub(super) fn again(&mut self, from: Role, bytes: u32) -> &mut Self {
         let seq = self.nxt[from as usize] - bytes;
         self.raw_at(from, Flags(Flags::ACK.0 | Flags::PSH.0), bytes, seq);
         self
     }
 
-    /// `bytes` octets once more that were sent `back` octets ago.
+    /// Retransmits `bytes` octets that were sent `back` octets ago.
     pub(super) fn again_from(&mut self, from: Role, back: u32, bytes: u32) -> &mut Self {
         let seq = self.nxt[from as usize] - back;
         self.raw_at(from, Flags(Flags::ACK.0 | Flags::PSH.0), bytes, seq);
         self
     }
 
-    /// The same, by its sender's clock sent at that time.
+    /// Retransmits octets with the timestamp of that moment on their sender's clock.
     pub(super) fn again_sent_at(
         &mut self,
         from: Role,
@@ -173,7 +173,7 @@ impl Trace {
         self
     }
 
-    /// The last `bytes` octets and the FIN behind them once more.
+    /// Retransmits the last `bytes` octets and the FIN after them.
     pub(super) fn again_with_fin(&mut self, from: Role, bytes: u32) -> &mut Self {
         let seq = self.nxt[from as usize] - (bytes + 1);
         self.raw_at(from, Flags(Flags::ACK.0 | Flags::FIN.0), bytes, seq);
@@ -185,18 +185,18 @@ impl Trace {
         self
     }
 
-    /// Data that the capture lacks.
+    /// Sends data that the capture lacks.
     pub(super) fn unseen(&mut self, from: Role, bytes: u32) -> &mut Self {
         self.nxt[from as usize] += bytes;
         self
     }
 
-    /// What that end will echo.
+    /// Returns the timestamp that an end will echo.
     pub(super) fn echo_of(&self, role: Role) -> u32 {
         self.echo[role as usize]
     }
 
-    /// What that end has not heard of yet, it cannot echo.
+    /// Sets the timestamp that an end echoes: it cannot echo what it has not received yet.
     pub(super) fn set_echo(&mut self, role: Role, clock: u32) -> &mut Self {
         self.echo[role as usize] = clock;
         self
@@ -207,7 +207,7 @@ impl Trace {
         self.ack(from)
     }
 
-    /// An ACK of all but the last `bytes` octets that the other end has sent.
+    /// Plays an ACK of all but the last `bytes` octets that the other end has sent.
     pub(super) fn ack_behind(&mut self, from: Role, bytes: u32) -> &mut Self {
         let to = from.other() as usize;
         let nxt = self.nxt[to];
@@ -217,7 +217,7 @@ impl Trace {
         self
     }
 
-    /// An ACK of `bytes` more than the other end was seen to send.
+    /// Plays an ACK of `bytes` more than the other end was seen to send.
     pub(super) fn ack_ahead(&mut self, from: Role, bytes: u32) -> &mut Self {
         self.nxt[from.other() as usize] += bytes;
         self.ack(from);
@@ -229,7 +229,7 @@ impl Trace {
         self.doctor.finish()
     }
 
-    /// Findings that are not harmless.
+    /// Returns the findings that are not harmless.
     pub(super) fn findings(self) -> Vec<Finding> {
         let mut report = self.report();
         assert_eq!(report.connections.len(), 1);

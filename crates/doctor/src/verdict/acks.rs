@@ -1,4 +1,4 @@
-//! ACKs that came late.
+//! Late ACKs.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use super::{Sum, View};
 use crate::report::{Finding, Kind, Severity};
 use crate::tally::Cause;
 
-/// Quick ACKs that a receiver gives away before it delays them: 16 (Linux's TCP_MAX_QUICKACKS),
-/// fewer if its window is small, and some more if they were renewed.
+/// Quick ACKs that a receiver sends before it delays them: 16 (Linux's TCP_MAX_QUICKACKS), fewer if
+/// its window is small, and some more if they were renewed.
 const CREDITS: std::ops::RangeInclusive<u32> = 4..=24;
 
-/// The ACKs of the other end for this one's data.
+/// Judges the other end's ACKs of this one's data.
 pub(super) fn delayed(view: &View<'_>) -> Option<Finding> {
     if let Some(finding) = exhausted_behind_nagle(view) {
         return Some(finding);
@@ -26,8 +26,8 @@ pub(super) fn delayed(view: &View<'_>) -> Option<Finding> {
     if let Some(finding) = never_quick(view).filter(|_| seen == 0) {
         return Some(finding);
     }
-    // A few among many that Nagle's algorithm held are of the same kind, seen badly.
-    // So is the last one before a window shuts.
+    // A few among many that Nagle's algorithm held are of the same kind, wrongly classified. So is
+    // the last one before a window shuts.
     let of_its_own = waited.count * 3 > by_others
         && waited.count > view.count(Cause::Window)
         && waited.count > view.sender.unhurried.into();
@@ -66,8 +66,8 @@ pub(super) fn delayed(view: &View<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// ACKs that all take as long as Linux delays them, of a connection whose beginning was not seen:
-/// its path may be that long, too.
+/// Finds ACKs that all take as long as Linux delays them, in a connection whose beginning was not
+/// seen: its path may be that long, too.
 fn never_quick(view: &View<'_>) -> Option<Finding> {
     const DELAYED: std::ops::Range<Duration> = Duration::from_millis(39)..Duration::from_millis(50);
     const ENOUGH: u64 = 8;
@@ -93,9 +93,9 @@ fn never_quick(view: &View<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// Late ACKs that Nagle's algorithm waited for, of an end that only receives: what made them late
-/// is that its credits were spent, for it never had data for them to ride on. The time is lost but
-/// once, and counted where the bytes were held.
+/// Finds late ACKs that Nagle's algorithm waited for, of an end that only receives: they were late
+/// because its credits were spent, for it never had data to piggyback them on. The time is lost
+/// only once, and counted where the bytes were held.
 fn exhausted_behind_nagle(view: &View<'_>) -> Option<Finding> {
     let held = Sum::of([Cause::NagleLateAck, Cause::RuntLateAck].map(|cause| view.tally(cause)));
     let one_way = view.receiver.data_segments == 0;
@@ -112,20 +112,20 @@ fn exhausted_behind_nagle(view: &View<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// Whether the other end's ACKs were quick at first, and late from some point on.
+/// Returns whether the other end's ACKs were quick at first, and late from some point on.
 fn credits_spent(view: &View<'_>) -> bool {
     let by_nagle = view.count(Cause::NagleLateAck) * 2 >= u64::from(view.receiver.quick.late);
     is_order_of_credits(view, 4) && !by_nagle
 }
 
-/// Whether the first ACKs were quick, and of those since at least so many in five late.
+/// Returns whether the first ACKs were quick, and since then at least `of_five` in five late.
 fn is_order_of_credits(view: &View<'_>, of_five: u32) -> bool {
     let quick = view.receiver.quick;
     let late_since = quick.late * 5 >= (quick.late + quick.quick_after) * of_five;
     CREDITS.contains(&quick.quick_first) && quick.late >= 3 && late_since
 }
 
-/// The story of the credits, and what it says about the receiver's kernel.
+/// Describes how the credits were spent, and what that says about the receiver's kernel.
 fn exhaustion(view: &View<'_>) -> String {
     let quick = view.receiver.quick;
     let receiver = view.role().other();

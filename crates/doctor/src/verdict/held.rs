@@ -1,4 +1,4 @@
-//! Bytes that their sender's TCP held back.
+//! Bytes held back by their sender's TCP.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use super::{Sum, View};
 use crate::report::{Finding, Kind, Severity};
 use crate::tally::Cause;
 
-/// What came some milliseconds after a late ACK was held by it if so many times more came at once.
+/// Data some milliseconds after a late ACK was held by it if so many times more came at once.
 const MOSTLY: u64 = 3;
 
-/// Fewer holds of a mere round trip are no pattern.
+/// Fewer holds of a single round trip are no pattern.
 const ROUND_TRIPS: u64 = 3;
 
-/// Cork timeouts differ by the kernel's tick, a program's own sleep by much less, and its work by
-/// more.
+/// The range of cork timeouts: they vary by the kernel's tick, a program's own sleep by much less,
+/// and its work by more.
 const TIMER_SPREAD: std::ops::RangeInclusive<Duration> =
     Duration::from_micros(700)..=Duration::from_millis(18);
-/// A window that is shut this shortly is how a fast sender and a fast reader take turns.
+/// A window that is shut no longer than this is how a fast sender and a fast reader take turns.
 const SHORTLY_SHUT: Duration = Duration::from_millis(1);
 
 pub(super) fn by_nagle(view: &View<'_>) -> Option<Finding> {
@@ -52,7 +52,7 @@ pub(super) fn by_nagle(view: &View<'_>) -> Option<Finding> {
             ms(sum.spread().p50),
         )
     };
-    // An end that never says anything lets nobody wait: what it gets comes a round trip later.
+    // Nothing waits for an end that never replies: what it gets merely comes a round trip later.
     let one_way = late == 0 && view.receiver.data_segments == 0;
     let severity = if one_way { Severity::Harmless } else { Severity::LostTime };
     let mut finding = sum.finding(Kind::NagleDelayedAck, severity, evidence);
@@ -86,15 +86,15 @@ pub(super) fn as_runts(view: &View<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// A program that paces itself may now and then write just when an ACK comes, and one that does not
-/// wait for ACKs shows it by small segments behind each other.
+/// Returns whether the holds are a coincidence: a program that paces itself may now and then write
+/// just when an ACK comes, and one that does not wait for ACKs sends small segments back to back.
 fn is_coincidence(view: &View<'_>, held: u64) -> bool {
     held <= view.sender.unhurried.into() || held <= view.sender.small_behind_small.into()
 }
 
-/// Whether the pauses that look like a cork's ceiling are one: a kernel's timer keeps its ticks, and
-/// a program that works or sleeps does not. Behind full segments of the same message a few are
-/// believed without, unless their program pauses there as often for other times.
+/// Returns whether the pauses that look like a cork's ceiling are one: a kernel's timer expires at
+/// its ticks, and a program that works or sleeps does not. After full segments of the same message a
+/// few are believed without that, unless their program pauses there as often for other times.
 pub(super) fn is_cork(view: &View<'_>) -> bool {
     if let Some(tails) = view.tally(Cause::Cork) {
         let by_timer = !tails.ticks.can_tell() || tails.ticks.are_kept();
@@ -107,8 +107,8 @@ pub(super) fn is_cork(view: &View<'_>) -> bool {
     })
 }
 
-/// Whether tails that came after a timeout had been sent before and lost on their way to where the
-/// capture was made. To tell, there is only that others were not held.
+/// Returns whether tails that came after a timeout had been sent before and lost on their way to the
+/// capture point. The only sign of that is that others were not held.
 pub(super) fn is_lost_tail(view: &View<'_>) -> bool {
     view.count(Cause::Cork) <= u64::from(view.sender.messages.prompt_tails)
 }
@@ -130,8 +130,8 @@ pub(super) fn by_cork(view: &View<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// What MSG_MORE held, with something in flight: it waits for the ACK as under Nagle's algorithm, but
-/// does so whatever TCP_NODELAY says.
+/// Finds what MSG_MORE held, with something in flight: it waits for the ACK as under Nagle's
+/// algorithm, but whatever TCP_NODELAY says.
 pub(super) fn until_acked_with_more(view: &View<'_>) -> Option<Finding> {
     let sum = Sum::of([Cause::MoreLateAck, Cause::MoreRoundTrip].map(|cause| view.tally(cause)));
     let late = view.count(Cause::MoreLateAck) > 0;

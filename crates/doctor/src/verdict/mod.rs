@@ -1,4 +1,4 @@
-//! From a connection's tallies to what is said about it.
+//! Verdicts: from a connection's tallies to what is reported about it.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ mod program;
 mod waste;
 pub(crate) mod words;
 
-/// What is wrong with a connection, and what it looked like.
+/// Returns what is wrong with a connection, and what it looked like.
 pub(crate) fn on(connection: &Connection, settings: &Settings) -> report::Connection {
     let mut findings = Vec::new();
     for by in 0..2 {
@@ -30,7 +30,7 @@ pub(crate) fn on(connection: &Connection, settings: &Settings) -> report::Connec
         findings.extend(waste::sender_queue(&view));
         findings.extend(program::slow(&view, settings));
     }
-    // The program's own time is no fault of TCP: last of what somebody waited for.
+    // The program's own time is no fault of TCP: it comes last of what was waited for.
     findings.sort_by_key(|finding| {
         let by_tcp = finding.kind != Kind::Application;
         std::cmp::Reverse((finding.severity, by_tcp, finding.lost))
@@ -55,8 +55,8 @@ pub(crate) fn on(connection: &Connection, settings: &Settings) -> report::Connec
     }
 }
 
-/// Time that requests took. One that was cut off counts where something was lost, for that may have
-/// been in it; and what was lost before the first request (a greeting) was waited for, too.
+/// Returns the time that requests took. One that was cut off counts where something was lost, for that
+/// may have been in it; and what was lost before the first request (in a greeting) was waited for, too.
 fn request_time(connection: &Connection, lost: Duration) -> Duration {
     let exchanges = &connection.exchanges;
     if lost.is_zero() {
@@ -107,7 +107,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The role of the sender.
+    /// Returns the role of the sender.
     fn role(&self) -> Role {
         self.connection.role(self.by)
     }
@@ -120,13 +120,13 @@ impl<'a> View<'a> {
         self.connection.tallies.count(cause, self.by)
     }
 
-    /// The round trip from the sender's end and back, as seen where the capture was made.
+    /// Returns the round trip from the sender's end and back, as seen at the capture point.
     fn path(&self) -> Duration {
         self.receiver.reaction_least.unwrap_or_default()
     }
 }
 
-/// Tallies of causes that are one finding.
+/// Tallies of several causes that make one finding.
 #[derive(Default)]
 struct Sum {
     count: u64,
@@ -157,7 +157,7 @@ impl Sum {
         self.each.buckets()
     }
 
-    /// A finding that these stalls are.
+    /// Returns the finding that these stalls are.
     fn finding(self, kind: Kind, severity: Severity, evidence: String) -> Finding {
         Finding {
             kind,

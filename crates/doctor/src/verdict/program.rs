@@ -1,4 +1,4 @@
-//! Time that a program took, and TCP did not.
+//! Time taken by a program and not by TCP.
 
 use super::words::{count, ms};
 use super::{Sum, View, held};
@@ -6,7 +6,7 @@ use crate::report::{Finding, Kind, Severity};
 use crate::tally::Cause;
 use crate::{Role, Settings};
 
-/// What a program takes must be at least this fraction of the time that its clients waited.
+/// A program's time must be at least this fraction of the time that its clients waited.
 const SHARE: u32 = 10;
 
 pub(super) fn slow(view: &View<'_>, settings: &Settings) -> Option<Finding> {
@@ -17,7 +17,7 @@ pub(super) fn slow(view: &View<'_>, settings: &Settings) -> Option<Finding> {
     let tails = not_cork(Cause::Cork).filter(|_| !held::is_lost_tail(view));
     let doubtful = not_cork(Cause::CorkOrProgram);
     let sum = Sum::of([view.tally(Cause::Program), doubtful, tails]);
-    // One slow reply among many is no slow program.
+    // A single slow reply among many is not a slow program.
     let waiting = view.connection.exchanges.time;
     if sum.count == 0 || sum.lost < settings.slow_application || sum.lost * SHARE < waiting {
         return None;
@@ -47,20 +47,20 @@ pub(super) fn slow(view: &View<'_>, settings: &Settings) -> Option<Finding> {
     Some(finding)
 }
 
-/// Whether the server speaks when it likes, and the client only confirms what it hears, or says
-/// something amid that.
+/// Returns whether the server sends when it likes, and the client only confirms what it gets, or
+/// sends something amid that.
 fn is_beat(view: &View<'_>) -> bool {
-    /// A pong of WebSocket with a few octets, a PUBACK of MQTT, an answer to a heartbeat.
+    /// A WebSocket pong with a few octets, an MQTT PUBACK, an answer to a heartbeat.
     const CONFIRMATION_BYTES: u32 = 16;
     let exchanges = &view.connection.exchanges;
     let confirms = view.receiver.messages.bytes.get() <= CONFIRMATION_BYTES;
     (confirms && exchanges.are_prompt()) || exchanges.are_amid_events()
 }
 
-/// Whether both ends speak when they like: then what one says is no reply to what the other said
-/// last, and nobody has waited for it.
+/// Returns whether both ends send when they like: then what one sends is no reply to what the other
+/// sent last, and nobody has waited for it.
 fn is_conversation(view: &View<'_>, replies: u64) -> bool {
-    /// A few may be how a long message was made.
+    /// A few may come from how a long message was produced.
     const FEW: u64 = 3;
     let unasked = u64::from(view.sender.unasked.min(view.receiver.unasked));
     unasked > FEW && unasked * 3 >= replies

@@ -1,4 +1,4 @@
-//! What costs packets and queues rather than a wait of its own.
+//! Trouble that costs packets and queues rather than a wait of its own.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use crate::report::{Finding, Kind, Severity};
 
 /// Headers of a segment on Ethernet: 14 octets, 20 of IPv4, 32 of TCP with timestamps.
 const HEADERS: u64 = 66;
-/// Fewer needless segments are not worth a word.
+/// Fewer needless segments are not reported.
 const NEEDLESS: u32 = 16;
 /// Segments with more data than this are not tiny.
 const TINY_BYTES: u64 = 256;
 /// A queue shorter than this is no trouble.
 const LONG_QUEUE: Duration = Duration::from_millis(3);
 /// Where an end answers so many times faster than the path to the other takes, the capture was made
-/// beside it.
+/// next to it.
 const BESIDE: u32 = 20;
-/// ACKs measured under load before anything is said.
+/// ACKs that must be measured under load before anything is reported.
 const MEASURED: u64 = 20;
 
 pub(super) fn tiny_packets(view: &View<'_>) -> Option<Finding> {
@@ -25,7 +25,7 @@ pub(super) fn tiny_packets(view: &View<'_>) -> Option<Finding> {
     let needless = tiny.segments.saturating_sub(tiny.needed);
     let mean_bytes = tiny.bytes.checked_div(tiny.segments.into())?;
     let mostly = u64::from(tiny.segments) * 2 >= view.sender.data_segments;
-    // Under a clock that stands still everything comes at once.
+    // With a clock that stands still everything seems to come at once.
     let clock_stands = view.connection.first_seen == view.connection.last_seen;
     if needless < NEEDLESS || mean_bytes > TINY_BYTES || !mostly || clock_stands {
         return None;
@@ -50,7 +50,7 @@ pub(super) fn sender_queue(view: &View<'_>) -> Option<Finding> {
     let spread = loaded.spread();
     let queued = spread.p50.saturating_sub(view.path());
     let long = queued >= LONG_QUEUE && spread.p50 >= view.path() * 3 / 2;
-    // What the receiver's host captures itself is past every queue.
+    // What the receiver's host captures has passed every queue.
     let at_receiver = view.connection.rtt().is_some_and(|rtt| view.path() * BESIDE < rtt);
     if loaded.len() < MEASURED || !long || at_receiver {
         return None;

@@ -1,8 +1,8 @@
-//! Numbers as people read them.
+//! Numbers for human readers.
 
 use std::time::Duration;
 
-/// A time with as many digits as matter: milliseconds, or seconds from one on.
+/// Formats a time with as many digits as matter: in milliseconds, or in seconds from one on.
 pub(crate) fn ms(time: Duration) -> String {
     let ms = time.as_secs_f64() * 1e3;
     match ms {
@@ -13,7 +13,7 @@ pub(crate) fn ms(time: Duration) -> String {
     }
 }
 
-/// A count and its noun.
+/// Formats a count and its noun.
 pub(crate) fn count(number: u64, one: &str, many: &str) -> String {
     match number {
         1 => format!("1 {one}"),
@@ -21,12 +21,12 @@ pub(crate) fn count(number: u64, one: &str, many: &str) -> String {
     }
 }
 
-/// `once`, or how many times.
+/// Returns `once`, or how many times.
 pub(crate) fn times(number: u64) -> String {
     if number == 1 { "once".to_owned() } else { count(number, "time", "times") }
 }
 
-/// The longest of so many: of one it is its length.
+/// Says the longest of `number` times; of one its length.
 pub(crate) fn at_most(number: u64, longest: Duration) -> String {
     if number == 1 { ms(longest) } else { format!("{} at most", ms(longest)) }
 }

@@ -1,5 +1,5 @@
-//! `tokio_echo one|many serve|ask ADDRESS`: a server that says again what it hears, and clients that ask it, all at once,
-//! by tokio's runtime of one thread or of two. A client says how many answers it has had.
+//! `tokio_echo one|many serve|ask ADDRESS`: an echo server, and clients that ask it, all at once, on tokio's runtime with
+//! one thread or two. A client says how many answers it has received.
 #![forbid(unsafe_code)]
 
 use std::env;
@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 const CLIENTS: u8 = 10;
 const QUESTIONS: u8 = 100;
-/// How long a client thinks now and then, so that timers end waits, too.
+/// How long a client pauses now and then, so that timers end waits, too.
 const PAUSE: Duration = Duration::from_millis(2);
 
 fn main() -> Result<()> {

@@ -1,5 +1,5 @@
-//! What a run shows of a kernel in a word, whether two kernels differ in that, and which of a list
-//! is the first that does.
+//! The behaviour of a kernel in a run as one word, whether two kernels differ in it, and which of a
+//! list is the first that does.
 
 use core::fmt;
 
@@ -8,15 +8,15 @@ use serde_json::Value;
 
 use crate::quickack::Told;
 
-/// Credits come back as the window grows, and the machine may be busy: the first late ACK is number
-/// 17 here and 19 there. A kernel that takes credits for something else is further off.
+/// Credits are renewed as the window grows, and the machine may be busy: the first late ACK is
+/// number 17 here and 19 there. A kernel that spends credits on something else differs by more.
 const SAME_WITHIN: u64 = 3;
 
-/// When the receiver of a run has acknowledged.
+/// When the receiver of a run acknowledges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "pattern", content = "from")]
 pub enum Pattern {
-    /// At once, but for one in ten at most.
+    /// At once, except for one in ten at most.
     Quick,
     /// At once, and then late from this segment on.
     LateFrom(u64),
@@ -31,7 +31,7 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// Of a verdict of `uncork ack`.
+    /// Returns the pattern in a verdict of `uncork ack`.
     #[must_use]
     pub fn of(verdict: &Value) -> Self {
         let number = |name: &str| verdict[name].as_u64().unwrap_or_default();
@@ -46,7 +46,7 @@ impl Pattern {
         }
     }
 
-    /// Whether two kernels of these patterns behave differently.
+    /// Returns whether two kernels with these patterns behave differently.
     #[must_use]
     pub fn differs(self, other: Self) -> bool {
         match (self, other) {
@@ -69,7 +69,7 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// The first run in which two kernels differ, and how each behaves in it.
+/// Returns the first run in which two kernels differ, and how each behaves in it.
 #[must_use]
 pub fn difference(one: &[Told], other: &[Told]) -> Option<(&'static str, Pattern, Pattern)> {
     let patterns = one
@@ -79,11 +79,11 @@ pub fn difference(one: &[Told], other: &[Told]) -> Option<(&'static str, Pattern
     patterns.into_iter().find(|(_, a, b)| a.differs(*b))
 }
 
-/// Finds the first of `count` that differs from number 0, if the last one does; `differs` is asked
-/// about as few as possible, and never about number 0. Without a result all are taken to be alike.
+/// Finds the first of `count` that differs from number 0, if the last one does; `differs` is called
+/// for as few as possible, and never for number 0. Without a result all are taken to be alike.
 ///
 /// # Errors
-/// What `differs` says.
+/// What `differs` returns.
 pub fn bisect<E>(
     count: usize,
     mut differs: impl FnMut(usize) -> Result<bool, E>,

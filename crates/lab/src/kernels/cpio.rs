@@ -1,4 +1,4 @@
-//! Writing an archive that the kernel unpacks as its first file system: cpio's "newc" format
+//! A writer for the archive that the kernel unpacks as its first file system: cpio's "newc" format
 //! (Documentation/driver-api/early-userspace/buffer-format.rst).
 
 use std::collections::BTreeSet;
@@ -13,13 +13,13 @@ const DIRECTORY: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
 const CHARACTER_DEVICE: u32 = 0o020_000;
 
-/// An archive that is being written. All paths are absolute in it; directories above them are made
-/// as they are needed, because the kernel does not make them.
+/// An archive that is being written. All its paths are absolute; parent directories are created as
+/// needed, because the kernel does not create them.
 #[derive(Debug)]
 pub(super) struct Archive<W> {
     out: W,
     written_bytes: u64,
-    /// Number of the next file. Two of the same number would be taken for one file of two names.
+    /// Inode number of the next file. Two files with one number would be taken for hard links.
     inode: u32,
     directories: BTreeSet<PathBuf>,
 }
@@ -29,7 +29,7 @@ impl<W: Write> Archive<W> {
         Self { out, written_bytes: 0, inode: 1, directories: BTreeSet::new() }
     }
 
-    /// A directory and those above it.
+    /// Adds a directory and its parents.
     pub(super) fn directory(&mut self, path: &Path) -> io::Result<()> {
         let mut above = PathBuf::new();
         for part in path.components() {
@@ -42,12 +42,12 @@ impl<W: Write> Archive<W> {
         Ok(())
     }
 
-    /// A file that can be executed.
+    /// Adds an executable file.
     pub(super) fn program(&mut self, path: &Path, content: &[u8]) -> io::Result<()> {
         self.below(path, FILE | 0o755, (0, 0), content)
     }
 
-    /// A character device with its numbers.
+    /// Adds a character device with its numbers.
     pub(super) fn device(&mut self, path: &Path, numbers: (u32, u32)) -> io::Result<()> {
         self.below(path, CHARACTER_DEVICE | 0o600, numbers, &[])
     }
@@ -94,7 +94,7 @@ impl<W: Write> Archive<W> {
         self.out.write_all(bytes)
     }
 
-    /// Names and contents are padded so that what follows begins at a multiple of four.
+    /// Pads names and contents so that what follows begins at a multiple of four.
     fn align(&mut self) -> io::Result<()> {
         let missing = self.written_bytes.next_multiple_of(4) - self.written_bytes;
         for _ in 0..missing {
@@ -117,7 +117,7 @@ mod tests {
         data: Vec<u8>,
     }
 
-    /// Reads an archive by the format's description.
+    /// Reads an archive as the format's description says.
     fn read(mut bytes: &[u8]) -> Vec<Entry> {
         let whole = bytes.len();
         let mut entries = Vec::new();

@@ -1,4 +1,4 @@
-//! The experiment on the kernel that it is started on: as the only program of a guest, or here.
+//! The experiment on the running kernel: as the only program of a guest, or on the host.
 
 use std::fs;
 use std::io;
@@ -21,22 +21,22 @@ use super::RUNS;
 use super::protocol::Message;
 use crate::quickack::{Told, measure_on_loopback, prepare_loopback};
 
-/// Time for the last line to leave before the machine starts again.
+/// Time for the last line to be transmitted before the machine restarts.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
-/// Which kernel it is, as it says itself.
+/// The identity of a kernel, as it reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Identity {
     /// `uname -r`.
     pub release: String,
     /// `uname -v`.
     pub version: String,
-    /// What Ubuntu's kernels say of what they are made of; otherwise empty.
+    /// What Ubuntu's kernels report of their sources; otherwise empty.
     pub signature: String,
 }
 
 impl Identity {
-    /// Of the kernel that this runs on.
+    /// Returns the identity of the running kernel.
     ///
     /// # Errors
     /// If the kernel does not say.
@@ -51,11 +51,11 @@ impl Identity {
     }
 }
 
-/// Is the first and only program of a guest: measures for `time`, writes the result to the console,
-/// and lets the machine end. Returns only if it is no such program.
+/// Runs as the first and only program of a guest: measures for `time`, writes the result to the
+/// console, and shuts the machine down. Returns only on an error.
 ///
 /// # Errors
-/// If it is not the first process, which would be about to restart somebody's machine.
+/// If it is not the first process, and would restart a machine in use.
 pub fn init(time: Duration) -> Result<()> {
     if std::process::id() != 1 {
         bail!(
@@ -66,7 +66,7 @@ pub fn init(time: Duration) -> Result<()> {
     let say = |message: &Message| message.write(console.lock());
     say(&Message::Begun)?;
     let told = mounted().and_then(|()| experiment(time));
-    // From here on the kernel's own messages would only get in the way.
+    // From here on the kernel's own messages would only be in the way.
     let _ = fs::write("/proc/sys/kernel/printk", "1");
     say(&match told {
         Ok((identity, runs)) => Message::Done(json!({ "identity": identity, "runs": runs })),
@@ -89,7 +89,7 @@ fn experiment(time: Duration) -> Result<(Identity, Vec<Told>)> {
     Ok((Identity::here()?, runs))
 }
 
-/// The same on this machine's kernel, in a network namespace that ends with it.
+/// Measures on this machine's kernel, in a network namespace that ends with it.
 ///
 /// # Errors
 /// Without the privilege, if a program fails, or soon after `stop` was set.

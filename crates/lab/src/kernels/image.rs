@@ -1,4 +1,4 @@
-//! What the user names as a kernel, as a file that QEMU can boot.
+//! The kernel that the user names, as a file that QEMU can boot.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _};
@@ -7,11 +7,11 @@ use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-/// How many meta-packages are followed to the one that has the kernel.
+/// How many meta-packages are followed to the package that contains the kernel.
 const DEEPEST: usize = 4;
 
-/// Finds the kernel that `named` is: an image, a Debian package of one, or the name of an installed
-/// package. What has to be unpacked is put into `directory`.
+/// Finds the kernel that `named` stands for: an image, a Debian package of one, or the name of an
+/// installed package. What has to be unpacked is put into `directory`.
 ///
 /// # Errors
 /// A sentence for the user if there is none.
@@ -27,7 +27,7 @@ pub(super) fn find(named: &str, directory: &Path, number: usize) -> Result<PathB
         }
         Err(error) => bail!("{named}: {error}"),
     }
-    // Every ar(5) archive begins so, and a .deb is one (deb(5)).
+    // Every ar(5) archive begins like this, and a .deb is one (deb(5)).
     if begin.starts_with(b"!<arch>\n") {
         return unpack(path, &directory.join(format!("vmlinuz-{number}")));
     }
@@ -37,7 +37,7 @@ pub(super) fn find(named: &str, directory: &Path, number: usize) -> Result<PathB
     }
 }
 
-/// Why this is no kernel for this machine, by its first bytes (Documentation/x86/boot.rst).
+/// Returns why this is no kernel for this machine, by its first bytes (Documentation/x86/boot.rst).
 fn refuse(begin: &[u8]) -> Option<&'static str> {
     const HEADER: std::ops::Range<usize> = 0x202..0x206;
     const VERSION: usize = 0x206;
@@ -53,7 +53,7 @@ fn refuse(begin: &[u8]) -> Option<&'static str> {
     if begin.get(HEADER) != Some(b"HdrS") {
         return Some("neither an x86 kernel image (vmlinuz, bzImage) nor a Debian package of one");
     }
-    // The flags are there since version 2.12 of the boot protocol (Linux 3.8).
+    // The flags exist since version 2.12 of the boot protocol (Linux 3.8).
     let is_64_bit = match (word(VERSION), word(XLOADFLAGS)) {
         (Some(version), Some(flags)) if version >= 0x20c => flags & XLF_KERNEL_64 != 0,
         _ => true,
@@ -61,7 +61,7 @@ fn refuse(begin: &[u8]) -> Option<&'static str> {
     (!is_64_bit).then_some("a 32-bit kernel, on which this program does not run")
 }
 
-/// Debian policy 5.6.1.
+/// Returns whether it can be a package name (Debian policy 5.6.1).
 fn is_package_name(name: &str) -> bool {
     let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c);
     name.len() > 1
@@ -69,7 +69,7 @@ fn is_package_name(name: &str) -> bool {
         && name.chars().all(legal)
 }
 
-/// Takes the kernel, and nothing else, out of a package.
+/// Extracts the kernel, and nothing else, from a package.
 fn unpack(package: &Path, to: &Path) -> Result<PathBuf> {
     let name = package.display();
     let out = File::create(to).with_context(|| format!("{} cannot be written", to.display()))?;
@@ -84,7 +84,7 @@ fn unpack(package: &Path, to: &Path) -> Result<PathBuf> {
         .stdout(out)
         .stderr(Stdio::null())
         .status();
-    // tar may have ended before the archive did.
+    // tar may have ended before the archive was read to its end.
     let said = files.wait_with_output()?;
     let taken = taken.map_err(|error| missing("tar", "tar", &error))?;
     if taken.success() && fs::metadata(to)?.len() > 0 {
@@ -111,7 +111,7 @@ fn unpack(package: &Path, to: &Path) -> Result<PathBuf> {
     }
 }
 
-/// The kernel of an installed package, or of the one that it depends on.
+/// Returns the kernel of an installed package, or of the package that it depends on.
 fn installed(named: &str) -> Result<PathBuf> {
     let mut package = named.to_owned();
     for _ in 0..DEEPEST {
@@ -136,7 +136,7 @@ fn installed(named: &str) -> Result<PathBuf> {
     bail!("{named}: a package without a kernel (it has no /boot/vmlinuz-*)")
 }
 
-/// The kernel's package among dependencies (Debian policy 7.1).
+/// Returns the kernel's package among dependencies (Debian policy 7.1).
 fn image_in(depends: &str) -> Option<String> {
     let names = depends.split([',', '|']).filter_map(|one| one.split_whitespace().next());
     names.into_iter().find(|name| name.starts_with("linux-image-")).map(str::to_owned)

@@ -1,4 +1,4 @@
-//! The file system of a guest: this very program with the libraries that it needs, and three devices.
+//! The file system of a guest: this program itself with the libraries that it needs, and three devices.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -10,19 +10,19 @@ use anyhow::{Context as _, Result};
 
 use super::cpio::Archive;
 
-/// Where the program is in a guest.
+/// Path of the program in a guest.
 pub(super) const PROGRAM: &str = "/uncork";
 
-/// What was written.
+/// The archive that was written.
 #[derive(Debug)]
 pub(super) struct Initramfs {
     pub(super) file: PathBuf,
     pub(super) bytes: u64,
-    /// Where the libraries are in it, for LD_LIBRARY_PATH.
+    /// The directories of its libraries, for LD_LIBRARY_PATH.
     pub(super) loader_path: String,
 }
 
-/// Writes it into `directory`.
+/// Writes the archive into `directory`.
 ///
 /// # Errors
 /// If a file cannot be read, or the archive cannot be written.
@@ -47,7 +47,7 @@ fn fill(mut archive: Archive<BufWriter<File>>, libraries: &BTreeSet<PathBuf>) ->
     for (name, numbers) in [("console", (5, 1)), ("null", (1, 3)), ("urandom", (1, 9))] {
         archive.device(&Path::new("/dev").join(name), numbers)?;
     }
-    // Through /proc: it may have been replaced by a newer one since it was started.
+    // Through /proc: the file may have been replaced by a newer one since the program was started.
     archive.program(Path::new(PROGRAM), &fs::read("/proc/self/exe")?)?;
     for library in libraries {
         let content = fs::read(library).with_context(|| library.display().to_string())?;
@@ -57,8 +57,8 @@ fn fill(mut archive: Archive<BufWriter<File>>, libraries: &BTreeSet<PathBuf>) ->
     Ok(())
 }
 
-/// What the loader says that it would load for this program: with this variable it does not run it
-/// (ld.so(8)), as ldd(1) has it. A program that is linked statically has no loader, and says
+/// Returns what the loader would load for this program: with this variable it does not run it
+/// (ld.so(8)), which is how ldd(1) works. A statically linked program has no loader, and prints
 /// something else instead.
 fn told_by_the_loader() -> Result<String> {
     let told = Command::new("/proc/self/exe")
@@ -71,8 +71,8 @@ fn told_by_the_loader() -> Result<String> {
     Ok(String::from_utf8_lossy(&told.stdout).into_owned())
 }
 
-/// The files among it: `name => file (address)`, and the loader without a name, as the program calls
-/// it.
+/// Returns the files in that list: `name => file (address)`, and the loader, without a name, as the
+/// program names it.
 fn libraries(told: &str) -> BTreeSet<PathBuf> {
     let file = |line: &str| {
         let file = line.split_once(" => ").map_or(line, |(_, file)| file).trim();

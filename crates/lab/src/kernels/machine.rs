@@ -1,4 +1,4 @@
-//! A virtual machine that boots a kernel, and what comes out of its serial console.
+//! A virtual machine that boots a kernel, and the output of its serial console.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read};
@@ -15,68 +15,68 @@ use serde::Serialize;
 use super::initramfs::{Initramfs, PROGRAM};
 use super::protocol::Message;
 
-/// What the machine is.
+/// The program that runs the machine.
 pub const QEMU: &str = "qemu-system-x86_64";
-/// Between two looks at the clock and at what Ctrl-C has set.
+/// Interval at which the clock, and the flag that Ctrl-C sets, are checked.
 const TURN: Duration = Duration::from_millis(50);
 /// Lines of the console that are kept, and how many of them an error shows.
 const KEPT: usize = 100;
 /// See [`KEPT`].
 const SHOWN: usize = 12;
-/// Of those, lines before the one that says why: what follows it are registers and addresses.
+/// How many of these precede the line with the reason: after it come registers and addresses.
 const BEFORE: usize = 8;
-/// What that one has in it.
+/// The text that marks that line.
 const PANIC: &str = "Kernel panic";
-/// A line longer than this is cut: a kernel that is broken may write anything.
+/// A longer line is cut: a broken kernel may write anything.
 const LINE_BYTES: u64 = 1 << 20;
-/// Of a guest, beside what its file system takes.
+/// Memory of a guest, besides what its file system takes.
 const MEMORY_MIB: u64 = 384;
 
-/// Who executes the guest's instructions.
+/// The executor of the guest's instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Accelerator {
     /// The processor.
     Kvm,
-    /// QEMU, in the guest's own time: many times slower to come up, and undisturbed.
+    /// QEMU, in the guest's own time: many times slower to boot, and undisturbed.
     Emulation,
 }
 
-/// How long is waited for what.
+/// Time limits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
     /// Until the kernel's first line. A machine that does not work may well hang.
     pub(super) silence: Duration,
     /// Until our program runs.
     pub(super) boot: Duration,
-    /// From there to the result.
+    /// From then to the result.
     pub(super) result: Duration,
 }
 
 /// Why there is no result.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// Ctrl-C.
+    /// Ctrl-C was pressed.
     Interrupted,
-    /// There was no machine, or it ended without a word: with another accelerator there may be one.
+    /// There was no machine, or it ended without output: with another accelerator there may be one.
     Silent(String),
-    /// The kernel, or what runs on it.
+    /// The kernel failed, or the program on it.
     Guest {
-        /// What was waited for in vain.
+        /// What did not happen.
         sentence: String,
         /// The last lines of the console.
         console: Vec<String>,
     },
 }
 
-/// What a guest has told.
+/// The output of a guest that has finished.
 #[derive(Debug)]
 pub(super) struct Finished {
     pub(super) boot: Duration,
     pub(super) document: serde_json::Value,
 }
 
-/// What a machine is made of.
+/// The components of a machine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Machine<'a> {
     pub(super) kernel: &'a Path,
@@ -87,7 +87,7 @@ pub(super) struct Machine<'a> {
     pub(super) patience: Patience,
 }
 
-/// Ended when it is dropped.
+/// A process that is ended when this is dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -97,7 +97,7 @@ impl Drop for Running {
     }
 }
 
-/// What a machine has written so far.
+/// The output of a machine so far.
 struct Console {
     lines: Receiver<String>,
     last: VecDeque<String>,
@@ -148,7 +148,7 @@ impl Console {
     }
 }
 
-/// The last lines, or those around a panic.
+/// Returns the last lines, or those around a panic.
 fn telling(lines: &VecDeque<String>) -> Vec<String> {
     let end = match lines.iter().position(|line| line.contains(PANIC)) {
         Some(panic) => (panic + SHOWN - BEFORE).min(lines.len()),
@@ -158,7 +158,7 @@ fn telling(lines: &VecDeque<String>) -> Vec<String> {
 }
 
 impl Machine<'_> {
-    /// Boots it, and waits for what the guest has to tell. The machine is gone afterwards.
+    /// Boots the machine, and waits for the guest's result. The machine is gone afterwards.
     pub(super) fn run(&self, stop: &AtomicBool) -> Result<Finished, Trouble> {
         let silent = |error: &dyn std::fmt::Display| Trouble::Silent(error.to_string());
         let child = self.command().spawn().map_err(|error| silent(&error))?;
@@ -216,15 +216,15 @@ impl Machine<'_> {
         console.trouble(format!("it did not come up in {waited:.0} s"))
     }
 
-    /// QEMU, started by ourselves in the part of [`super::launch`].
+    /// Returns the command for QEMU, which this program starts by way of [`super::launch`].
     fn command(&self) -> Command {
         let initramfs_mib = self.initramfs.bytes >> 20;
-        // The archive, what is unpacked of it, and as much again for what the kernel does meanwhile.
+        // The archive, its unpacked contents, and as much again for what the kernel does meanwhile.
         let memory = MEMORY_MIB + 3 * initramfs_mib;
         let accelerator: &[&str] = match self.accelerator {
             Accelerator::Kvm => &["-accel", "kvm", "-cpu", "host"],
-            // The guest's clock counts its instructions, at 2^2 ns each, and leaps over the time in
-            // which it sleeps: the delays are the same however slow and busy this machine is.
+            // The guest's clock counts its instructions, at 2^2 ns each, and skips the time in which
+            // it sleeps: the delays are the same however slow and busy this machine is.
             Accelerator::Emulation => &[
                 "-accel",
                 "tcg",
@@ -236,7 +236,7 @@ impl Machine<'_> {
                 "clock=vm",
             ],
         };
-        // panic=-1: a kernel that panics starts again at once, which -no-reboot makes an end.
+        // panic=-1: a kernel that panics restarts at once, which -no-reboot turns into an exit.
         let append = format!(
             "console=ttyS0 panic=-1 rdinit={PROGRAM} LD_LIBRARY_PATH={} -- guest init {}",
             self.initramfs.loader_path,
@@ -255,14 +255,14 @@ impl Machine<'_> {
     }
 }
 
-/// The machine has ended by itself.
+/// Returns the trouble of a machine that has ended by itself.
 fn ended(mut running: Running, console: &Console, has_begun: bool) -> Trouble {
     let mut said = String::new();
     if let Some(mut errors) = running.0.stderr.take() {
-        // What it has to say about itself is short.
+        // What it says about itself is short.
         let _ = (&mut errors).take(LINE_BYTES).read_to_string(&mut said);
     }
-    // The first line says why; what follows it are consequences.
+    // The first line gives the reason; the others are consequences.
     let prefix = format!("{QEMU}: ");
     let said = said.lines().map(|line| line.trim().trim_start_matches(&prefix));
     let said = said.into_iter().find(|line| !line.is_empty()).unwrap_or_default();

@@ -1,9 +1,9 @@
 //! The runs of [`crate::quickack`] on other kernels than this machine's: each is booted in a virtual
 //! machine whose only program is this one.
 //!
-//! Server and client talk over the loopback device there, with Ethernet's MTU, so that nothing is
-//! asked of a kernel that it may not have: no module, no virtual device, no namespace. This
-//! machine's own row is made in the same way.
+//! Server and client communicate over the loopback device there, with Ethernet's MTU, so that
+//! nothing is required of a kernel that it may not have: no module, no virtual device, no namespace.
+//! This machine's own row is produced in the same way.
 
 mod compare;
 mod cpio;
@@ -30,65 +30,65 @@ pub use compare::{Pattern, bisect, difference};
 pub use guest::{Identity, init};
 pub use machine::{Accelerator, QEMU};
 
-/// Those of `lab quickack` that tell kernels apart, and replies of several segments.
+/// The runs of `lab quickack` that tell kernels apart, and replies of several segments.
 pub const RUNS: [Run; 4] =
     [quickack::RUNS[0], quickack::RUNS[1], quickack::RUNS[2], quickack::RUNS[4]];
 
 use initramfs::Initramfs;
 use machine::{Finished, Machine, Patience, Trouble};
 
-/// How long a kernel may take to its first line and until our program runs, by who executes it.
+/// How long a kernel may take to its first line and until our program runs, by accelerator.
 const PATIENCE: [(Accelerator, Duration, Duration); 2] = [
     (Accelerator::Kvm, Duration::from_secs(20), Duration::from_secs(60)),
     (Accelerator::Emulation, Duration::from_secs(100), Duration::from_secs(300)),
 ];
 
-/// What is asked for, other than the kernels.
+/// Options other than the kernels.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// How long each run takes, by the guest's clock.
     pub time: Duration,
-    /// Do not even try KVM.
+    /// Whether KVM is not even tried.
     pub emulate: bool,
-    /// How long a kernel may take to come up, if not as usual.
+    /// How long a kernel may take to boot, if not the usual time.
     pub limit: Option<Duration>,
 }
 
 /// A kernel that can be booted.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// As the user named it.
+    /// Its name as the user gave it.
     pub name: String,
     image: PathBuf,
 }
 
-/// What a kernel does.
+/// The behaviour of a kernel.
 #[derive(Clone, Debug, Serialize)]
 pub struct Shown {
     /// Which kernel it is.
     #[serde(flatten)]
     pub identity: Identity,
-    /// In which machine; none is this one.
+    /// The accelerator of its machine; `None` is this machine.
     pub accelerator: Option<Accelerator>,
-    /// Why it was not KVM that executed it, if that was tried.
+    /// Why KVM did not run it, if that was tried.
     pub no_kvm: Option<String>,
-    /// From the machine's start to our program's.
+    /// Time from the machine's start to our program's.
     pub boot_seconds: Option<f64>,
     /// The runs of [`RUNS`].
     pub runs: Vec<Told>,
 }
 
-/// A kernel that shows nothing.
+/// A kernel without a result.
 #[derive(Clone, Debug, thiserror::Error, Serialize)]
 #[error("{sentence}")]
 pub struct Failed {
-    /// Why.
+    /// The reason.
     pub sentence: String,
     /// The last lines of its console.
     pub console: Vec<String>,
 }
 
-/// Removed when it is dropped; what a run that was killed has left is removed by the next one
+/// A directory that is removed on drop; what a killed run has left is removed by the next one
 /// ([`uncork_netns::clear_scratch`]).
 #[derive(Debug)]
 struct Scratch(PathBuf);
@@ -99,20 +99,20 @@ impl Drop for Scratch {
     }
 }
 
-/// All that it takes to boot kernels.
+/// The means to boot kernels.
 #[derive(Debug)]
 pub struct Lab {
-    /// What can be booted, in the order in which it was named.
+    /// The bootable kernels, in the order in which they were named.
     pub kernels: Vec<Kernel>,
     options: Options,
     initramfs: Initramfs,
-    /// Why KVM did not work, once that was seen.
+    /// Why KVM did not work, once it was found out.
     no_kvm: RefCell<Option<String>>,
     _scratch: Scratch,
 }
 
 impl Lab {
-    /// Finds the kernels, and makes the file system for their guests.
+    /// Finds the kernels, and creates the file system for their guests.
     ///
     /// # Errors
     /// If one is no kernel, in a sentence that names it, or if there is no room for the files.
@@ -130,7 +130,7 @@ impl Lab {
         Ok(Self { kernels, options, initramfs, no_kvm: RefCell::new(None), _scratch: scratch })
     }
 
-    /// Boots one and makes the runs in it; by emulation if KVM does not work.
+    /// Boots one and makes the runs on it; by emulation if KVM does not work.
     ///
     /// # Errors
     /// [`Failed`], or, soon after `stop` was set, any other.
@@ -193,7 +193,7 @@ impl Lab {
         Ok(Shown { identity, accelerator: None, no_kvm: None, boot_seconds: None, runs })
     }
 
-    /// Whether KVM is wanted and may be used; why not, if it is wanted.
+    /// Returns whether KVM is wanted and may be used; why not, if it is wanted.
     fn kvm(&self) -> Result<bool, String> {
         const DEVICE: &str = "/dev/kvm";
         if self.options.emulate || !Path::new(DEVICE).exists() {
@@ -207,7 +207,7 @@ impl Lab {
     }
 }
 
-/// A guest's document: it was written by this same program.
+/// Parses a guest's document, which was written by this same program.
 fn shown(finished: Finished, accelerator: Accelerator, no_kvm: Option<String>) -> Result<Shown> {
     let Finished { boot, document } = finished;
     let text = |name: &str| document["identity"][name].as_str().unwrap_or_default().to_owned();
@@ -236,7 +236,7 @@ fn shown(finished: Finished, accelerator: Accelerator, no_kvm: Option<String>) -
     Ok(Shown { identity, accelerator, no_kvm, boot_seconds, runs })
 }
 
-/// Turns into `program`, which ends when the process `parent`, our own, does, however that ends.
+/// Executes `program`, which is killed when our own process, `parent`, ends, however that ends.
 ///
 /// # Errors
 /// If the parent is gone already, or the program cannot be executed.
@@ -247,7 +247,7 @@ pub fn launch(
 ) -> Result<std::convert::Infallible> {
     use std::os::unix::process::CommandExt as _;
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
-    // It may have ended before that was set.
+    // The parent may have ended before that was set.
     if u32::try_from(nix::unistd::getppid().as_raw()) != Ok(parent) {
         bail!("uncork has ended");
     }

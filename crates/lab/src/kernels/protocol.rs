@@ -1,10 +1,10 @@
-//! What a guest says on its serial console, among the lines of its kernel.
+//! The messages of a guest on its serial console, among the lines of its kernel.
 
 use std::io::{self, Write};
 
 use serde_json::Value;
 
-/// What each message begins with.
+/// The prefix of each message.
 const MARK: &str = "uncork-guest: ";
 
 /// A message.
@@ -14,12 +14,12 @@ pub(super) enum Message {
     Begun,
     /// The result.
     Done(Value),
-    /// There will be none.
+    /// There will be no result.
     Failed(String),
 }
 
 impl Message {
-    /// The message in a line, which may stand behind something else.
+    /// Returns the message in a line, which may follow other text.
     pub(super) fn find(line: &str) -> Option<Self> {
         let (_, text) = line.split_once(MARK)?;
         let (word, rest) = text.split_once(' ').unwrap_or((text, ""));

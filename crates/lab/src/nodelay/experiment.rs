@@ -1,4 +1,4 @@
-//! Running the experiment in every setting.
+//! The experiment in every setting.
 
 use std::cell::RefCell;
 
@@ -11,31 +11,31 @@ use crate::contest::{Case, Rounds, Samples, Watch, interleave};
 use crate::cores::Cores;
 use crate::stats::median;
 
-/// How much is measured.
+/// The extent of the measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Plan {
     /// Logical packets of a run with both ends on one core.
     pub packets: u64,
-    /// The same with a core each.
+    /// Logical packets of a run with a core for each end.
     pub packets_on_two_cores: u64,
     /// Logical packets of a run that stalls: 40 ms each.
     pub stalled_packets: u64,
     /// How often each is measured on one core.
     #[serde(skip)]
     pub rounds: Rounds,
-    /// The same with a core each.
+    /// How often each is measured with a core for each end.
     #[serde(skip)]
     pub rounds_on_two_cores: Rounds,
-    /// Whether what stalls is measured with a core each, too.
+    /// Whether stalling runs are measured with a core for each end, too.
     #[serde(skip)]
     pub stalls_on_two_cores: bool,
-    /// Whether all is measured again with both ends spinning, a core each.
+    /// Whether all is measured again with both ends spinning, a core for each.
     #[serde(skip)]
     pub spin: bool,
 }
 
 impl Plan {
-    /// All of it, in a few minutes, or, if `quick`, less precisely in less than 20 seconds.
+    /// Plans all of it, in a few minutes, or, if `quick`, less precisely in less than 20 seconds.
     #[must_use]
     pub fn new(quick: bool) -> Self {
         let once = Rounds { counted: 1, warm_up: false };
@@ -52,7 +52,7 @@ impl Plan {
     }
 }
 
-/// What was measured in one setting: medians.
+/// The medians measured in one setting.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Measured {
     /// The setting.
@@ -60,11 +60,11 @@ pub struct Measured {
     pub setting: Setting,
     /// Both ends on one core.
     pub one_core: Figures,
-    /// A core each, where there are two.
+    /// A core for each end, where there are two.
     pub two_cores: Option<Figures>,
-    /// The same, both ends trying before they sleep (`--spin auto`).
+    /// A core for each end, both polling before they sleep (`--spin auto`).
     pub two_cores_spinning: Option<Figures>,
-    /// What was published of it.
+    /// The published figures for it.
     pub published: Option<Published>,
 }
 
@@ -111,7 +111,7 @@ pub fn measure(
         .collect())
 }
 
-/// Rounds of all settings at one place.
+/// Rounds of all settings on the same cores.
 struct Run<'a, S> {
     stage: &'a S,
     cores: Cores,
@@ -120,14 +120,14 @@ struct Run<'a, S> {
 }
 
 impl<S: Stage> Run<'_, S> {
-    /// The medians of each setting for which there are `packets` to send.
+    /// Returns the medians of each setting for which there are `packets` to send.
     fn figures(
         &self,
         settings: &[Setting],
         packets: impl Fn(&Setting) -> Option<u64>,
         watch: &impl Watch,
     ) -> Result<Vec<Option<Figures>>> {
-        /// Spins, and does nothing else.
+        /// Spinning only, without holding.
         const SPIN: Options = &[("hold", "off"), ("spin", "auto")];
         let Some(first) = settings.first() else { return Ok(Vec::new()) };
         let args = server_args(first.pattern.buffers);
@@ -170,7 +170,7 @@ impl<S: Stage> Run<'_, S> {
     }
 }
 
-/// In the order of [`Run::once`].
+/// Returns the medians, in the order of [`Run::once`].
 fn medians(samples: &Samples, case: usize) -> Figures {
     let figure = |index| median(samples.get(case, index));
     Figures {

@@ -1,5 +1,5 @@
-//! The published small-write experiment: what a logical packet of many small writes costs, by what the
-//! program asks of TCP and by who else decides when the bytes leave.
+//! The published small-write experiment: the cost of a logical packet of many small writes, by what
+//! the program asks of TCP and by what else decides when the bytes leave.
 
 mod experiment;
 mod pattern;

@@ -1,4 +1,4 @@
-//! What the client does.
+//! The client's behaviour.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Asks {
-    /// None: Nagle's algorithm meets the delayed ACK.
+    /// No option: Nagle's algorithm meets the delayed ACK.
     Nothing,
     /// TCP_NODELAY.
     Nodelay,
@@ -35,13 +35,13 @@ pub enum Cut {
 }
 
 impl Cut {
-    /// Whether a packet leaves in one call.
+    /// Returns whether a packet leaves in one call.
     fn is_whole(self) -> bool {
         matches!(self, Self::Writev | Self::Single)
     }
 }
 
-/// What the client does.
+/// The client's behaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Pattern {
     /// Its socket option.
@@ -53,7 +53,7 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// The flags of `tcp_nodelay_client`, in their long form.
+    /// Returns the flags of `tcp_nodelay_client`, in their long form.
     #[must_use]
     pub fn flags(&self) -> Vec<String> {
         let asks: &[&str] = match self.asks {
@@ -73,15 +73,15 @@ impl Pattern {
         flags.chain([format!("--buffers={}", self.buffers)]).collect()
     }
 
-    /// Whether Nagle's algorithm stalls it when nobody helps.
+    /// Returns whether Nagle's algorithm stalls it without help.
     #[must_use]
     pub fn stalls(&self) -> bool {
         self.asks == Asks::Nothing && !self.cut.is_whole()
     }
 
-    /// How long so many packets may take, until something is wrong. A stall costs 40 ms, on some
-    /// systems 200 ms, a packet; all else ends in a second or two, and if it stalls although it is
-    /// `helped`, that is to be said soon.
+    /// Returns how long so many packets may take before something is wrong. A stall costs 40 ms, on
+    /// some systems 200 ms, per packet; all else ends in a second or two, and if it stalls although
+    /// it is `helped`, that is to be reported soon.
     #[must_use]
     pub fn limit(&self, packets: u64, helped: bool) -> Duration {
         let stalls = if self.stalls() && !helped { packets } else { 0 };

@@ -10,14 +10,14 @@ use uncork_netns::Namespace;
 
 use super::programs::{Options, Program, Stage, run_args};
 
-/// What the programs are called.
+/// Names of the programs.
 const CLIENT: &str = "tcp_nodelay_client";
 const SERVER: &str = "tcp_nodelay_server";
 
-/// Names the library to be used (uncork-run(1)): the one setting of the caller that holds here.
+/// Names the library to be used (uncork-run(1)): the only setting of the caller that is kept.
 const LIBRARY: &str = "UNCORK_LIBRARY";
 
-/// A namespace with nobody else in it: no filter of the host's, no other load on its loopback.
+/// A namespace without other traffic: no filter of the host's, no other load on its loopback.
 #[derive(Debug)]
 pub struct Room<'a> {
     namespace: Namespace,
@@ -27,7 +27,7 @@ pub struct Room<'a> {
 }
 
 impl<'a> Room<'a> {
-    /// Makes it; the programs are those beside `uncork`.
+    /// Creates it; the programs are those in `uncork`'s directory.
     ///
     /// # Errors
     /// Without the privilege, or if a program is missing.

@@ -1,4 +1,4 @@
-//! The published programs: their arguments, and what they tell.
+//! The published programs: their arguments, and their output.
 
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
@@ -13,7 +13,7 @@ use crate::process::{Lines, Running, run_to_end};
 /// Options of `uncork run`, by name and value: `("hold", "user")`.
 pub type Options = &'static [(&'static str, &'static str)];
 
-/// `run --hold user -- `.
+/// Returns the arguments of `uncork run`: `run --hold user -- `.
 #[must_use]
 pub fn run_args(options: Options) -> Vec<String> {
     let mut args = vec!["run".to_owned()];
@@ -33,9 +33,9 @@ pub enum Program {
     Server,
 }
 
-/// Where the programs are, and how they are started.
+/// The place of the programs, and the way in which they are started.
 pub trait Stage {
-    /// A command that runs a program with these arguments on one core: plain, or under
+    /// Returns a command that runs a program with these arguments on one core: plain, or under
     /// `uncork run` with `help`. It leads a process group of its own.
     ///
     /// # Errors
@@ -48,11 +48,11 @@ pub trait Stage {
         args: &[String],
     ) -> Result<Command>;
 
-    /// Set when it is to end early.
+    /// The flag that is set to end the run early.
     fn stop(&self) -> &AtomicBool;
 }
 
-/// Arguments of the client, for a server of this host.
+/// Returns the client's arguments, for a server on this host.
 #[must_use]
 pub fn client_args(pattern: &Pattern, packets: u64, port: u16) -> Vec<String> {
     let mut args = pattern.flags();
@@ -61,16 +61,16 @@ pub fn client_args(pattern: &Pattern, packets: u64, port: u16) -> Vec<String> {
     args
 }
 
-/// Arguments of a server for logical packets of so many buffers.
+/// Returns the server's arguments, for logical packets of `buffers` buffers.
 #[must_use]
 pub fn server_args(buffers: u32) -> Vec<String> {
-    // More packets than anybody sends: a connection ends when the client closes it.
+    // More packets than any client sends: a connection ends when the client closes it.
     const NO_LIMIT: &str = "1000000000";
     let buffers = format!("--buffers={buffers}");
     ["--json", "--bind=127.0.0.1", &buffers, "0", NO_LIMIT].map(str::to_owned).to_vec()
 }
 
-/// What the client tells.
+/// The client's output.
 #[derive(Clone, Copy, Debug, Deserialize)]
 struct Told {
     packets: u64,
@@ -79,7 +79,7 @@ struct Told {
     writes: u64,
 }
 
-/// What the server tells, one JSON object a line.
+/// The server's output, one JSON object per line.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 enum Event {
@@ -90,19 +90,19 @@ enum Event {
 /// One run of client and server, or the medians of several.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Figures {
-    /// Microseconds of a logical packet and its reply.
+    /// Microseconds per logical packet and its reply.
     pub us_per_packet: f64,
-    /// Throughput as it was published: bytes of logical packets in a millisecond.
+    /// Throughput as it was published: bytes of logical packets per millisecond.
     pub bytes_per_ms: f64,
-    /// Writes that the program made for a logical packet.
+    /// Writes by the program per logical packet.
     pub writes_per_packet: f64,
-    /// Segments with data that came for a logical packet, by the server's kernel.
+    /// Segments with data per logical packet, as counted by the server's kernel.
     pub segments_per_packet: f64,
-    /// Reads that a logical packet took on the server.
+    /// Reads by the server per logical packet.
     pub reads_per_packet: f64,
 }
 
-/// A running server for one size of packet.
+/// A running server for one packet size.
 #[derive(Debug)]
 pub struct Server {
     _running: Running,
@@ -111,7 +111,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts one; `command` has [`server_args`].
+    /// Starts a server; `command` has [`server_args`].
     ///
     /// # Errors
     /// If it does not begin to listen.
@@ -124,13 +124,13 @@ impl Server {
         Ok(Self { _running: running, lines, port })
     }
 
-    /// Where it listens.
+    /// Returns the port on which it listens.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Runs a client against it; `command` has [`client_args`] with as many packets.
+    /// Runs a client against it; `command` has [`client_args`] for as many packets.
     ///
     /// # Errors
     /// If one of the two fails, takes longer than `limit`, or soon after `stop` was set.

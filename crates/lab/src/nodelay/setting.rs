@@ -1,11 +1,11 @@
-//! What is compared: what the client asks for, and who helps.
+//! What is compared: what the client asks for, and what helps it.
 
 use serde::Serialize;
 
 use super::pattern::{Asks, Cut, Pattern};
 use super::programs::{Options, run_args};
 
-/// Who decides when the bytes leave.
+/// What decides when the bytes leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Who {
@@ -18,10 +18,10 @@ pub enum Who {
 }
 
 impl Who {
-    /// All, in the order of the tables.
+    /// All of them, in the order of the tables.
     pub const ALL: [Self; 3] = [Self::Alone, Self::Kernel, Self::User];
 
-    /// Heading.
+    /// Returns the heading of its table.
     #[must_use]
     pub fn heading(self) -> &'static str {
         match self {
@@ -31,8 +31,8 @@ impl Who {
         }
     }
 
-    /// Options of `uncork run` for the client; none if it is started as it is. Spinning without
-    /// holding anything needs uncork, too.
+    /// Returns the options of `uncork run` for the client; `None` if it is started as it is. Spinning
+    /// without holding anything needs uncork, too.
     #[must_use]
     pub fn help(self, spin: bool) -> Option<Options> {
         match (self, spin) {
@@ -46,28 +46,28 @@ impl Who {
     }
 }
 
-/// One row.
+/// A row of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Setting {
-    /// Who helps.
+    /// What helps.
     pub who: Who,
     /// What the client does.
     #[serde(flatten)]
     pub pattern: Pattern,
 }
 
-/// What was published of a row, for 15 buffers and 10,000 packets over loopback, with the programs of
-/// 2007 and 2008 (repository acmel/libautocork: tcp_nodelay.txt and libautocork.txt).
+/// The published figures of a row, for 15 buffers and 10,000 packets over loopback, with the programs
+/// of 2007 and 2008 (repository acmel/libautocork: tcp_nodelay.txt and libautocork.txt).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Published {
-    /// Bytes in a millisecond, of each published run.
+    /// Bytes per millisecond, of each published run.
     pub bytes_per_ms: &'static [f64],
-    /// Reads of the server for a logical packet, where they are told.
+    /// Reads of the server per logical packet, where they were published.
     pub reads_per_packet: Option<f64>,
 }
 
 impl Setting {
-    /// All rows for logical packets of `buffers` buffers.
+    /// Returns all rows for logical packets of `buffers` buffers.
     #[must_use]
     pub fn all(buffers: u32) -> Vec<Self> {
         use Asks::{Cork, Nodelay, Nothing};
@@ -95,7 +95,7 @@ impl Setting {
         Who::ALL.iter().flat_map(of).collect()
     }
 
-    /// Name within its group.
+    /// Returns its name within its group.
     #[must_use]
     pub fn name(&self) -> String {
         let cut = match self.pattern.cut {
@@ -114,13 +114,13 @@ impl Setting {
         format!("{cut}{asks}")
     }
 
-    /// Whether nobody keeps Nagle's algorithm from stalling it.
+    /// Returns whether nothing keeps Nagle's algorithm from stalling it.
     #[must_use]
     pub fn stalls(&self) -> bool {
         self.who == Who::Alone && self.pattern.stalls()
     }
 
-    /// The command that repeats it.
+    /// Returns the command that repeats it.
     #[must_use]
     pub fn command(&self, packets: u64) -> String {
         let mut words = Vec::new();
@@ -136,7 +136,7 @@ impl Setting {
         words.join(" ")
     }
 
-    /// What was published of it. What `uncork run` does to TCP_NODELAY, a library did then.
+    /// Returns its published figures. What `uncork run` does to TCP_NODELAY was then done by a library.
     #[must_use]
     pub fn published(&self) -> Option<Published> {
         let Pattern { asks, cut: Cut::Buffers, buffers: 15 } = self.pattern else { return None };

@@ -1,4 +1,4 @@
-//! What others notice of a load: a ping beside it, and small requests over TCP.
+//! The effect of a load on others: a ping beside it, and small requests over TCP.
 
 mod ping;
 mod request;
@@ -19,11 +19,11 @@ pub use request::request;
 /// A distribution of times, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Times {
-    /// How many.
+    /// How many there are.
     pub count: u64,
     /// Median.
     pub p50_ms: f64,
-    /// 99 of 100 are shorter.
+    /// 99th percentile.
     pub p99_ms: f64,
     /// Longest.
     pub max_ms: f64,
@@ -42,7 +42,7 @@ impl Times {
     }
 }
 
-/// A probe that runs beside something else.
+/// A probe that runs in the background.
 #[derive(Debug)]
 pub struct Probe {
     stop: Arc<AtomicBool>,
@@ -50,7 +50,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Ends it; what it measured.
+    /// Ends it; returns what it measured.
     ///
     /// # Errors
     /// What went wrong while it ran.
@@ -71,7 +71,8 @@ impl Drop for Probe {
     }
 }
 
-/// Up to a minute in nanoseconds, or 60 GB. Three digits are more than a shared machine is good for.
+/// Returns a histogram up to a minute in nanoseconds, or 60 GB. A shared machine is not good for
+/// three digits.
 pub(crate) fn histogram() -> Result<Histogram<u64>> {
     Ok(Histogram::new_with_max(60_000_000_000, 3)?)
 }

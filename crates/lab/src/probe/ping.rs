@@ -14,25 +14,25 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::{Probe, histogram, record};
 use crate::place::{FAR, Place};
 
-/// Between two pings: often enough to see a queue's ups and downs, and no load of its own.
+/// Interval of the pings: short enough to see a queue grow and shrink, and no load of its own.
 const EVERY: Duration = Duration::from_millis(5);
 /// An answer that takes longer counts as this long.
 pub const PING_GIVEN_UP: Duration = Duration::from_secs(2);
 
 const ECHO_REQUEST: u8 = 8;
 const ECHO_REPLY: u8 = 0;
-/// Payload, as ping(8) has it.
+/// Payload, as in ping(8).
 const PAYLOAD_BYTES: usize = 56;
 
 /// Pings the far end until told to stop.
 ///
 /// # Errors
-/// If no raw socket can be had.
+/// If no raw socket can be opened.
 pub fn ping(place: &Place) -> Result<Probe> {
     Ok(ping_from(place.near.within(|| ping_socket(FAR))?))
 }
 
-/// A socket for [`ping_from`], in the network namespace of the calling thread.
+/// Opens a socket for [`ping_from`], in the network namespace of the calling thread.
 ///
 /// # Errors
 /// Without the privilege, or if there is no route.
@@ -43,7 +43,7 @@ pub fn ping_socket(to: Ipv4Addr) -> Result<Socket> {
     Ok(socket)
 }
 
-/// Whether one ping is answered. Who says that there is no way does not count as an error.
+/// Returns whether one ping is answered. A report that the host is unreachable is not an error.
 ///
 /// # Errors
 /// If it cannot be sent.
@@ -106,13 +106,13 @@ fn echo_request(sequence: u16) -> Vec<u8> {
     message
 }
 
-/// Others on this host may ping the same one.
+/// Returns an identifier: other programs on this host may ping the same host.
 fn identifier() -> [u8; 2] {
     let [.., high, low] = std::process::id().to_be_bytes();
     [high, low]
 }
 
-/// RFC 1071.
+/// Computes the checksum of RFC 1071.
 fn internet_checksum(bytes: &[u8]) -> u16 {
     let words = bytes
         .chunks(2)
@@ -126,7 +126,7 @@ fn internet_checksum(bytes: &[u8]) -> u16 {
     !folded
 }
 
-/// A raw socket shows the IPv4 header, too.
+/// Returns whether it is the answer. A raw socket shows the IPv4 header, too.
 fn is_answer(packet: &[u8], sequence: u16) -> bool {
     let header_bytes = packet.first().map_or(0, |first| usize::from(first & 0x0f) * 4);
     packet.get(header_bytes..header_bytes + 8).is_some_and(|message| {

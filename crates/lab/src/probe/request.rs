@@ -1,4 +1,4 @@
-//! One byte to and fro over TCP, beside the load.
+//! One byte back and forth over TCP, beside the load.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use crate::place::{FAR, Place};
 const PORT: u16 = 5202;
 const EVERY: Duration = Duration::from_millis(5);
 
-/// Asks the far end over one connection until told to stop.
+/// Sends requests to the far end over one connection until told to stop.
 ///
 /// # Errors
 /// If there is no connection.
@@ -46,7 +46,7 @@ pub fn request(place: &Place) -> Result<Probe> {
     Ok(Probe { stop, thread: Some(thread) })
 }
 
-/// Ends when the other side is gone.
+/// Echoes until the peer is gone.
 fn echo(mut stream: TcpStream) {
     let mut byte = [0];
     while stream.read_exact(&mut byte).is_ok() && stream.write_all(&byte).is_ok() {}

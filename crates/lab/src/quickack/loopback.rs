@@ -13,12 +13,12 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket,
 };
 
-/// Ethernet's. With the 64 KiB that loopback usually has, segments would be larger than anywhere
-/// else, and so would what TCP makes of them.
+/// Ethernet's MTU. With the usual 64 KiB of loopback, segments would be larger than anywhere else,
+/// and TCP would treat them accordingly.
 const MTU: u32 = 1500;
 
-/// Sets the loopback device of this thread's namespace up, with Ethernet's MTU. By netlink and not
-/// by ip(8), which is not there in a guest.
+/// Sets the loopback device of this thread's namespace up, with Ethernet's MTU. It uses netlink and
+/// not ip(8), which a guest lacks.
 ///
 /// # Errors
 /// Without CAP_NET_ADMIN in the namespace.

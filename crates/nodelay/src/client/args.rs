@@ -7,7 +7,7 @@ use clap::{CommandFactory, Parser, ValueEnum};
 use super::Options;
 use crate::{DEFAULT_BUFFERS, DEFAULT_PACKETS, DEFAULT_PORT, MAX_BUFFERS, MAX_PACKETS};
 
-/// Options that the older, positional command line does not know.
+/// Options that the older, positional command line lacks.
 const MODERN_ONLY: [&str; 12] = [
     "cork",
     "more",
@@ -179,7 +179,7 @@ pub(crate) enum Cut {
 }
 
 impl Cut {
-    /// Whether a header goes before the rest.
+    /// Returns whether a header precedes the rest.
     fn has_header(self) -> bool {
         matches!(self, Self::HeaderPlusPayload | Self::Sendfile)
     }
@@ -201,7 +201,7 @@ pub(crate) enum Style {
     Json,
 }
 
-/// Reads the command line; on a bad one, says what is wrong and exits with 2.
+/// Parses the command line; on an invalid one, says what is wrong and exits with 2.
 pub(crate) fn parse() -> Options {
     match Args::try_parse().and_then(Args::into_options) {
         Ok(options) => options,
@@ -211,7 +211,7 @@ pub(crate) fn parse() -> Options {
 
 impl Args {
     fn into_options(self) -> Result<Options, clap::Error> {
-        // No two of them come together.
+        // No two of them are combined.
         let cut = match (self.single_request, self.header_plus_payload, self.sendfile) {
             (true, _, _) => Cut::SingleRequest,
             (_, true, _) => Cut::HeaderPlusPayload,
@@ -342,7 +342,7 @@ mod tests {
                 assert!(options(&[one, other]).is_err(), "{one} {other}");
             }
         }
-        // What was an unambiguous beginning before these came.
+        // These were unambiguous abbreviations before the new options were added.
         assert_eq!(options(&["--si"]).unwrap().cut, Cut::SingleRequest);
     }
 }

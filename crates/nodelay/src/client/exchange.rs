@@ -1,4 +1,4 @@
-//! The exchange that is timed: packets out, replies in, and nothing else.
+//! The timed exchange: packets out, replies in, and nothing else.
 
 use std::io;
 use std::net::TcpStream;
@@ -16,17 +16,17 @@ use crate::output::complain;
 use crate::wire::read_some;
 use crate::{REPLY_BYTES, packet_bytes};
 
-/// Longest latency that is told apart; longer ones count as this long.
+/// Longest latency that is recorded; longer ones count as this long.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// What came of it.
+/// The results of a run.
 pub(super) struct Tally {
     pub(super) elapsed: Duration,
     /// `write(2)` calls, or `send`, `writev` and `sendfile`, that moved bytes.
     pub(super) writes: u64,
-    /// From the first write of a packet to its reply, in nanoseconds; empty unless asked for.
+    /// Time from the first write of a packet to its reply, in nanoseconds; `None` unless requested.
     pub(super) latency: Option<Histogram<u64>>,
-    /// How long after its time each packet was begun, in nanoseconds; empty unless asked for.
+    /// How late each packet was begun, in nanoseconds; `None` unless requested.
     pub(super) lateness: Option<Histogram<u64>>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Exchange<'a> {
 }
 
 impl<'a> Exchange<'a> {
-    /// Makes everything that the run needs, so that nothing is allocated while it is timed.
+    /// Prepares everything that the run needs, so that nothing is allocated while it is timed.
     pub(super) fn new(socket: &'a TcpStream, options: &'a Options) -> Result<Self, Error> {
         let record = options.style == Style::Json;
         Ok(Self {
@@ -79,7 +79,7 @@ impl<'a> Exchange<'a> {
         Ok(Tally { elapsed, writes, latency: self.latency, lateness: self.lateness })
     }
 
-    /// One logical packet and its reply; returns the number of writes.
+    /// Sends one logical packet and reads its reply; returns the number of writes.
     #[inline]
     fn one(&self, parts: &mut [Part<'_>]) -> io::Result<u64> {
         if self.options.cork {
@@ -117,7 +117,7 @@ impl<'a> Exchange<'a> {
         Ok(())
     }
 
-    /// The limit on the first reply has passed, or the read failed otherwise.
+    /// Handles a first reply that is late, or a read that failed otherwise.
     #[cold]
     fn no_reply_yet(&self, cause: io::Error) -> io::Result<()> {
         if cause.kind() != io::ErrorKind::WouldBlock || self.options.rate.is_some() {
@@ -136,7 +136,7 @@ impl<'a> Exchange<'a> {
         self.socket.set_read_timeout(None)
     }
 
-    /// Both ends agree about the packets, so that replies may take their time from now on.
+    /// Lifts the limit: both ends agree on the packets, so that later replies may take any time.
     fn first_done(&self) -> Result<(), Error> {
         if self.options.rate.is_some() {
             return Ok(());

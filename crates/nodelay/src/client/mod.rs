@@ -21,21 +21,21 @@ use summary::Summary;
 
 const PROGRAM: &str = "tcp_nodelay_client";
 
-/// How long a reply may take before something is said about it: for ever would look like a client
-/// that hangs. A paced client waits so long for each reply and then gives up, because a server in
-/// its rate mode never sends any. Others wait so long for the first reply, say what may be wrong,
-/// and go on waiting, because the server may be busy with another client.
+/// How long a reply may take before a message is printed: without one the client would seem to
+/// hang. A paced client waits that long for each reply and then gives up, because a server in its
+/// rate mode never sends any. Others wait that long for the first reply, say what may be wrong, and
+/// go on waiting, because the server may be busy with another client.
 const REPLY_LIMIT: Duration = Duration::from_secs(3);
 
-/// The command line, as clap's definition: for manual pages and completions.
+/// Returns clap's definition of the command line, for manual pages and completions.
 #[must_use]
 pub fn command() -> clap::Command {
     args::Args::command()
 }
 
-/// The program: reads the command line, does the exchange and prints the result.
+/// Runs the program: parses the command line, does the exchange and prints the result.
 ///
-/// Exits with 2 by itself for a bad command line.
+/// Exits with 2 by itself for an invalid command line.
 #[must_use]
 pub fn main() -> ExitCode {
     let options = args::parse();
@@ -45,7 +45,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// What was asked for, whichever command line said it.
+/// The options, from either form of the command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Options {
     server: String,
@@ -55,9 +55,9 @@ pub(crate) struct Options {
     cut: Cut,
     no_delay: bool,
     cork: bool,
-    /// All writes of a packet but the last carry MSG_MORE.
+    /// Whether all writes of a packet but the last carry MSG_MORE.
     more: bool,
-    /// Packets a second; `None` sends each as soon as the one before was answered.
+    /// Packets per second; `None` sends each as soon as the one before was answered.
     rate: Option<u32>,
     await_reply: bool,
     style: Style,
@@ -83,7 +83,7 @@ fn run(options: &Options) -> Result<(), Error> {
     }
 }
 
-/// Connects to the first address of the host that takes the connection.
+/// Connects to the first address of the host that accepts the connection.
 fn connect(host: &str, port: u16) -> Result<TcpStream, Error> {
     let addresses: Vec<_> = (host, port)
         .to_socket_addrs()

@@ -1,4 +1,4 @@
-//! Packets at a steady rate, each at its own time on the clock.
+//! Packets at a steady rate, each at its own absolute time.
 
 use std::io;
 use std::time::Duration;
@@ -9,20 +9,20 @@ use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
 
 const CLOCK: ClockId = ClockId::CLOCK_MONOTONIC;
 
-/// Deadlines that are counted from the start and not from the packet before, so that a packet
-/// that is late does not delay all that follow.
+/// Deadlines that count from the start and not from the packet before, so that a late packet does
+/// not delay all that follow.
 pub(super) struct Pace {
     start: TimeSpec,
     rate: u32,
 }
 
 impl Pace {
-    /// Starts now; packet 0 is due at once.
+    /// Starts the clock; packet 0 is due at once.
     pub(super) fn start(rate: u32) -> io::Result<Self> {
         Ok(Self { start: clock_gettime(CLOCK)?, rate })
     }
 
-    /// Sleeps until packet `index` is due and returns how late it is then.
+    /// Sleeps until packet `index` is due and returns how late it then is.
     pub(super) fn wait(&self, index: u64) -> io::Result<Duration> {
         let due = self.start + TimeSpec::from_duration(offset(index, self.rate));
         // A deadline in the past returns at once.
@@ -38,7 +38,7 @@ impl Pace {
     }
 }
 
-/// When packet `index` is due after the start, at `rate` packets a second.
+/// Returns when packet `index` is due after the start, at `rate` packets a second.
 fn offset(index: u64, rate: u32) -> Duration {
     let rate = u64::from(rate);
     let seconds = index / rate;

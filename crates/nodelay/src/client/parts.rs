@@ -1,4 +1,4 @@
-//! The calls that a logical packet takes.
+//! The system calls that send a logical packet.
 
 use std::io::{self, IoSlice, Write as _};
 use std::net::TcpStream;
@@ -12,25 +12,25 @@ use crate::{BUFFER_BYTES, packet_bytes};
 /// Most buffers of one `writev(2)` (UIO_MAXIOV, see readv(2)).
 pub(super) const MOST_VECTORS: u32 = 1024;
 
-/// One call, or more if the kernel takes a part only.
+/// One call, or more if the kernel takes only a part.
 pub(super) enum Part<'a> {
     /// `write(2)`.
     Whole(&'a [u8]),
     /// `writev(2)`.
     Vector {
         buffers: &'a [u8],
-        /// As long as there are buffers; made anew for each call, which changes them.
+        /// One slice per buffer; rebuilt for each call, which changes them.
         slices: Vec<IoSlice<'a>>,
     },
-    /// `sendfile(2)`, of this part of the file.
+    /// `sendfile(2)` of this part of the file.
     File { file: &'a File, begin: i64, bytes: usize },
 }
 
-/// The bytes of a logical packet, in a file that is in memory only.
+/// The bytes of a logical packet, in a file that exists only in memory.
 pub(super) struct File(std::fs::File);
 
 impl File {
-    /// For who needs one.
+    /// Creates the file, if this way of cutting needs one.
     pub(super) fn of(packet: &[u8], how: Cut) -> io::Result<Option<Self>> {
         if how != Cut::Sendfile {
             return Ok(None);
@@ -56,8 +56,8 @@ impl Part<'_> {
         }
     }
 
-    /// Writes all of it and says that more will follow. What is neither the last part nor a
-    /// [`Part::Whole`] has no flags to say it with.
+    /// Writes all of it and says that more will follow. A part that is neither the last nor a
+    /// [`Part::Whole`] has no flags for that.
     #[inline]
     pub(super) fn send_with_more(&mut self, socket: &TcpStream) -> io::Result<u64> {
         match self {
@@ -67,14 +67,14 @@ impl Part<'_> {
     }
 }
 
-/// The calls that a logical packet takes.
+/// Returns the calls that send a logical packet.
 pub(super) fn cut<'a>(packet: &'a [u8], how: Cut, file: Option<&'a File>) -> Vec<Part<'a>> {
     let header_bytes = packet_bytes(HEADER_BUFFERS).min(packet.len());
     let (header, payload) = packet.split_at(header_bytes);
     match (how, file) {
         (Cut::Buffers, _) => packet.chunks(BUFFER_BYTES).map(Part::Whole).collect(),
         (Cut::Sendfile, Some(file)) => {
-            // A packet has two million bytes at most.
+            // A packet has at most two million bytes.
             let begin = i64::try_from(header_bytes).unwrap_or(i64::MAX);
             vec![Part::Whole(header), Part::File { file, begin, bytes: payload.len() }]
         }
@@ -104,7 +104,7 @@ mod tests {
     const ALL: [Cut; 5] =
         [Cut::Buffers, Cut::HeaderPlusPayload, Cut::Sendfile, Cut::SingleRequest, Cut::Writev];
 
-    /// What arrives of a packet, twice, and the calls that it took.
+    /// Returns what arrives of a packet that is sent twice, and the calls that it took.
     fn sent(packet: &[u8], how: Cut, more: bool) -> (Vec<u8>, u64) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

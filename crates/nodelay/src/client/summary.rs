@@ -29,17 +29,17 @@ pub(super) struct Summary {
     bytes_per_packet: usize,
     /// Bytes of all packets.
     bytes: u64,
-    /// Writes that a packet is cut into.
+    /// Writes into which a packet is cut.
     writes_per_packet: u32,
-    /// `write(2)` calls that were made, or their like.
+    /// Calls of `write(2)` and the like that were made.
     writes: u64,
     elapsed_ms: f64,
     bytes_per_ms: f64,
-    /// Packets a second that were asked for.
+    /// Requested packets per second.
     rate: Option<u32>,
-    /// From a packet's first write to its reply; null when no replies were awaited.
+    /// Times from a packet's first write to its reply; null when no replies were awaited.
     latency_us: Option<Distribution>,
-    /// How long after its time each packet was begun; null without `--rate`.
+    /// How late each packet was begun; null without `--rate`.
     late_us: Option<Distribution>,
 }
 
@@ -87,12 +87,12 @@ impl Summary {
         }
     }
 
-    /// `168.861069`
+    /// Formats `168.861069`.
     pub(super) fn rate_line(&self) -> String {
         format!("{:.6}", self.bytes_per_ms)
     }
 
-    /// `10000 packets (15 buffers) sent in 1776.608398 ms: 168.861069 bytes/ms using TCP_NODELAY`
+    /// Formats `10000 packets (15 buffers) sent in 1776.608398 ms: 168.861069 bytes/ms using TCP_NODELAY`.
     pub(super) fn verbose_line(&self) -> String {
         let plural = if self.writes_per_packet == 1 { "" } else { "s" };
         format!(
@@ -103,7 +103,7 @@ impl Summary {
         )
     }
 
-    /// `10000 packets of 30 bytes sent in 1649.771240 ms: 181.843399 bytes/ms using TCP_NODELAY`
+    /// Formats `10000 packets of 30 bytes sent in 1649.771240 ms: 181.843399 bytes/ms using TCP_NODELAY`.
     pub(super) fn positional_line(&self) -> String {
         format!(
             "{} packets of {} bytes sent in {}",

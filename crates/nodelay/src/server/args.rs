@@ -110,7 +110,7 @@ impl std::fmt::Display for PacketsOrWord {
     }
 }
 
-/// Reads the command line; on a bad one, says what is wrong and exits with 2.
+/// Parses the command line; on an invalid one, says what is wrong and exits with 2.
 pub(crate) fn parse() -> Options {
     match Args::try_parse().and_then(Args::into_options) {
         Ok(options) => options,

@@ -6,19 +6,19 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// How long a name server may take. The client's clock runs already, and its figures must not
-/// be those of a name server that does not answer (which takes ten seconds by default).
+/// How long a name server may take. The client's clock is already running, and its figures must not
+/// include a name server that does not answer (ten seconds by default).
 const NAME_LIMIT: Duration = Duration::from_millis(100);
 
 const HOSTS: &str = "/etc/hosts";
 
-/// The host name that belongs to `address`, or the address itself if there is none or it is not
-/// known in time.
+/// Returns the host name of `address`, or the address itself if there is none or it is not known in
+/// time.
 pub(super) fn name(address: IpAddr) -> String {
     let look_up = move || dns_lookup::lookup_addr(&address).ok();
     let found = if in_hosts(&fs::read_to_string(HOSTS).unwrap_or_default(), address) {
-        // Answered from that file, at once. No thread then: a process that never had a second
-        // one takes shorter ways through libc, about 50 ns a packet.
+        // Answered from that file, at once, so without a thread: a process that never had a second
+        // one takes shorter paths through libc, by about 50 ns a packet.
         look_up()
     } else {
         within(NAME_LIMIT, look_up)
@@ -26,7 +26,7 @@ pub(super) fn name(address: IpAddr) -> String {
     found.unwrap_or_else(|| address.to_string())
 }
 
-/// Whether a file of the form of hosts(5) has a line for `address`.
+/// Returns whether a file in the format of hosts(5) has a line for `address`.
 fn in_hosts(hosts: &str, address: IpAddr) -> bool {
     hosts
         .lines()
@@ -34,8 +34,8 @@ fn in_hosts(hosts: &str, address: IpAddr) -> bool {
         .any(|first| first.parse() == Ok(address))
 }
 
-/// What `work` returns, if it does so in time; if not, it goes on in the background and its
-/// result is dropped.
+/// Returns the result of `work`, if it is ready in time; if not, the work goes on in the background
+/// and its result is dropped.
 fn within<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> Option<T> + Send + 'static,

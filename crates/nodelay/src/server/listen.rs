@@ -8,10 +8,10 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::error::Error;
 
-/// Connections that may wait for their turn.
+/// Length of the accept queue.
 const BACKLOG: i32 = 128;
 
-/// Listens on `bind`, or on every address of IPv6 and IPv4 if there is none.
+/// Listens on `bind`, or on every address of IPv6 and IPv4 if that is `None`.
 pub(super) fn listen(bind: Option<&str>, port: u16) -> Result<TcpListener, Error> {
     match bind {
         None => {
@@ -27,7 +27,7 @@ pub(super) fn listen(bind: Option<&str>, port: u16) -> Result<TcpListener, Error
     }
 }
 
-/// One IPv6 socket that takes IPv4 as well; an IPv4 socket where the kernel has no IPv6.
+/// Listens on one IPv6 socket that accepts IPv4 as well; on an IPv4 socket where the kernel has no IPv6.
 fn everywhere(port: u16) -> io::Result<TcpListener> {
     match on(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))) {
         Err(cause) if no_ipv6(&cause) => on(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))),
@@ -35,13 +35,13 @@ fn everywhere(port: u16) -> io::Result<TcpListener> {
     }
 }
 
-/// Switched off at boot, the family is not there; switched off by sysctl, its addresses are not.
+/// Returns whether IPv6 is off: if at boot, the family is missing; if by sysctl, its addresses are.
 fn no_ipv6(cause: &io::Error) -> bool {
     let errno = cause.raw_os_error().map(Errno::from_raw);
     matches!(errno, Some(Errno::EAFNOSUPPORT | Errno::EADDRNOTAVAIL))
 }
 
-/// The first of the addresses that can be had.
+/// Listens on the first of the addresses that is available.
 fn first(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpListener> {
     let mut outcome = Err(io::Error::new(io::ErrorKind::NotFound, "it has no address"));
     for address in addresses {
@@ -58,7 +58,7 @@ fn on(address: SocketAddr) -> io::Result<TcpListener> {
     if address.is_ipv6() {
         socket.set_only_v6(!address.ip().is_unspecified())?;
     }
-    // The server of the next run must not wait for the last connection's TIME_WAIT.
+    // The server of the next run must not have to wait for the last connection's TIME_WAIT.
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;

@@ -18,15 +18,15 @@ use summary::{Listening, Summary};
 
 const PROGRAM: &str = "tcp_nodelay_server";
 
-/// The command line, as clap's definition: for manual pages and completions.
+/// Returns clap's definition of the command line, for manual pages and completions.
 #[must_use]
 pub fn command() -> clap::Command {
     args::Args::command()
 }
 
-/// The program: reads the command line and serves one connection after another.
+/// Runs the program: parses the command line and serves one connection after another.
 ///
-/// Exits with 2 by itself for a bad command line.
+/// Exits with 2 by itself for an invalid command line.
 #[must_use]
 pub fn main() -> ExitCode {
     let options = args::parse();
@@ -36,7 +36,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// What was asked for.
+/// The options.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Options {
     port: u16,
@@ -51,7 +51,7 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// How replies are sent.
+/// The ways in which replies are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replies {
     /// With no option set.
@@ -91,14 +91,14 @@ fn accept(listener: &TcpListener) -> Result<(TcpStream, SocketAddr), Error> {
     loop {
         match listener.accept() {
             Ok(accepted) => return Ok(accepted),
-            // The client was gone again before its turn came.
+            // The client disconnected before its turn came.
             Err(cause) if cause.kind() == std::io::ErrorKind::ConnectionAborted => {}
             Err(cause) => return Err(Error::Accept(cause)),
         }
     }
 }
 
-/// One connection, from greeting to result. Only a failure to print ends the server.
+/// Serves one connection, from greeting to result. Only a failure to print ends the server.
 fn serve(
     options: &Options,
     receiver: &mut Receiver<'_>,

@@ -1,4 +1,4 @@
-//! Receiving the packets of one connection.
+//! Reception of the packets of one connection.
 
 use std::fmt;
 use std::io;
@@ -14,14 +14,14 @@ use crate::{REPLY_BYTES, packet_bytes};
 
 const REPLY: [u8; REPLY_BYTES] = *b"ok";
 
-/// What came of one connection.
+/// The results of one connection.
 #[derive(Debug)]
 pub(super) struct Tally {
     /// Whole logical packets.
     pub(super) packets: u64,
     /// Calls of `read(2)` that returned data.
     pub(super) reads: u64,
-    /// Segments with data, where they are to be told.
+    /// Segments with data, where they are reported.
     pub(super) segments: Option<u32>,
     pub(super) bytes: u64,
     pub(super) ending: Ending,
@@ -29,14 +29,14 @@ pub(super) struct Tally {
     pub(super) intervals: Option<Intervals>,
 }
 
-/// How a connection ended.
+/// The ways in which a connection ends.
 #[derive(Debug)]
 pub(super) enum Ending {
     /// Every packet arrived.
     Complete,
     /// The client closed between two packets.
     Closed,
-    /// The client closed inside a packet, this many bytes of which had come.
+    /// The client closed inside a packet, of which this many bytes had arrived.
     Torn { bytes: usize },
     /// A call failed.
     Failed(io::Error),
@@ -99,7 +99,7 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
-    /// One logical packet, in as many reads as it takes.
+    /// Receives one logical packet, in as many reads as it takes.
     #[inline]
     fn one(&mut self, socket: &TcpStream, tally: &mut Tally) -> Result<(), Ending> {
         let mut have = 0;
@@ -118,8 +118,8 @@ impl<'a> Receiver<'a> {
     }
 }
 
-/// Segments with data that came, by the kernel's count. A connection that was reset is gone, and
-/// what cannot be known does no harm.
+/// Returns the segments with data received, by the kernel's count. A connection that was reset is
+/// gone, and an unknown count does no harm.
 fn segments_in(socket: &TcpStream) -> Option<u32> {
     let name = Name::of(socket.local_addr().ok()?, socket.peer_addr().ok()?);
     Some(SockDiag::open().ok()?.connection(&name).ok()??.info.data_segs_in)
@@ -160,7 +160,7 @@ impl Intervals {
         self.max
     }
 
-    /// Zero if there was no interval at all.
+    /// Returns the average; zero if there was no interval.
     pub(super) fn average(&self) -> Duration {
         self.sum.checked_div(self.count).unwrap_or_default()
     }

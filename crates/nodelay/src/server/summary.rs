@@ -1,4 +1,4 @@
-//! What the server tells as JSON.
+//! The server's JSON output.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Options;
 use super::serve::{Ending, Tally};
 
-/// The port that was found when any would do.
+/// The port that was chosen when any would do.
 #[derive(Debug, Serialize)]
 pub(super) struct Listening {
     event: &'static str,
@@ -25,14 +25,14 @@ impl Listening {
 #[derive(Debug, Serialize)]
 pub(super) struct Summary {
     event: &'static str,
-    /// Name of the client, or its address.
+    /// Host name of the client, or its address.
     host: String,
     peer: SocketAddr,
-    /// Whole logical packets that arrived.
+    /// Complete logical packets that arrived.
     packets: u64,
-    /// Logical packets that were to arrive.
+    /// Logical packets that were expected.
     packets_expected: u64,
-    /// Buffers of a logical packet.
+    /// Buffers in a logical packet.
     buffers: u32,
     /// Reads that returned data: the number in `server: received N buffers`.
     reads: u64,

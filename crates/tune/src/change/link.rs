@@ -1,5 +1,5 @@
-//! How long a train of segments a device takes (`ip -d link`: gso_max_size, gso_ipv4_max_size,
-//! gso_max_segs).
+//! The longest train of segments that a device takes (`ip -d link`: gso_max_size,
+//! gso_ipv4_max_size, gso_max_segs).
 
 use std::fs;
 
@@ -20,35 +20,35 @@ const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
 /// `struct ifinfomsg`.
 const HEAD_BYTES: usize = 16;
 
-/// The longest packet that is handed to a device, to be cut into segments there.
+/// The longest packet that is handed to a device, which cuts it into segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trains {
-    /// In general.
+    /// In bytes.
     pub gso_max_bytes: u32,
-    /// For IPv4; the kernel changes it along with the other one up to 64 KiB. `None`: this kernel
-    /// (before 6.3) has no limit of its own for it.
+    /// In bytes, for IPv4; the kernel changes it along with the other one up to 64 KiB. `None`:
+    /// this kernel (before 6.3) has no separate limit for it.
     pub gso_ipv4_max_bytes: Option<u32>,
     /// In segments. `None`: left alone.
     #[serde(default)]
     pub gso_max_segments: Option<u32>,
 }
 
-/// A device's limits, what they were and what they are to be.
+/// A device's limits, before and after the change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
-    /// Whose.
+    /// The network namespace of the device.
     pub netns: NetNs,
-    /// The device's number, which stays when it is given another name.
+    /// The device's index, which stays when the device is renamed.
     pub index: i32,
     /// Its name.
     pub name: String,
-    /// What they were.
+    /// The limits before.
     pub before: Trains,
-    /// What they are set to.
+    /// The limits that are set.
     pub after: Trains,
 }
 
-/// A device as it is.
+/// A device's present state.
 pub(crate) struct Device {
     pub(crate) index: i32,
     name: String,
@@ -56,7 +56,7 @@ pub(crate) struct Device {
 }
 
 impl Link {
-    /// Reads what there is.
+    /// Reads the present limits.
     ///
     /// # Errors
     /// If there is no such device.
@@ -91,7 +91,7 @@ impl Link {
         self.set(handle, self.before)
     }
 
-    /// `None` if the device is gone.
+    /// Returns the state of the limits; `None` if the device is gone.
     pub(super) fn state(&self, handle: &Handle) -> Result<Option<State>, Error> {
         let device = match Device::numbered(handle, self.index) {
             Ok(device) => device,
@@ -105,7 +105,7 @@ impl Link {
         }))
     }
 
-    /// Where it is, if it has been moved to another network namespace: it takes its limits along.
+    /// Returns the network namespace that it has been moved to, if so: it takes its limits along.
     fn elsewhere(&self) -> Option<String> {
         let is_it = |handle: &Handle| {
             let trains = Device::named(handle, &self.name).ok().map(|device| device.trains);
@@ -122,7 +122,7 @@ impl Link {
         Some(format!("{name} is{place} now, where {NAME} is {now} still (it was {before})"))
     }
 
-    /// Both in one message: the kernel does either none or both while it holds its lock.
+    /// Sets both in one message: the kernel applies neither or both while it holds its lock.
     fn set(&self, handle: &Handle, trains: Trains) -> Result<(), Error> {
         let mut body = head(self.index);
         push(&mut body, IFLA_GSO_MAX_SIZE, &trains.gso_max_bytes.to_ne_bytes());
@@ -135,8 +135,8 @@ impl Link {
         handle
             .within(|| {
                 Line::open()?.order(RTM_NEWLINK, 0, &body)?;
-                // Connections keep what they have learnt of their device until they look for their
-                // route again. Where it cannot be asked for, new connections have it all the same.
+                // Connections keep the limits of their device until they look up their route again.
+                // Where that cannot be asked for, new connections have the new limits all the same.
                 let _ = fs::write("/proc/sys/net/ipv4/route/flush", "1");
                 Ok(())
             })?
@@ -158,13 +158,13 @@ impl Link {
 const NAME: &str = "gso_max_size/gso_ipv4_max_size/gso_max_segs";
 
 impl Trains {
-    /// In numbers of which the smaller one is the tighter.
+    /// Returns the limits as numbers of which the smaller one is the tighter.
     pub(crate) fn levels(self) -> [u64; 3] {
         let level = |limit: Option<u32>| limit.map_or(u64::MAX, u64::from);
         [self.gso_max_bytes.into(), level(self.gso_ipv4_max_bytes), level(self.gso_max_segments)]
     }
 
-    /// The other way round; what is not set here stays so.
+    /// Returns the limits from such numbers; one that is not set here stays as it is.
     pub(crate) fn at(self, levels: [u64; 3]) -> Self {
         let limit = |was: u32, level: u64| u32::try_from(level).unwrap_or(was);
         Self {
@@ -180,7 +180,7 @@ impl Trains {
         format!("{}{ipv4}{segments}", self.gso_max_bytes)
     }
 
-    /// Without the number of segments, where that is not changed.
+    /// Returns the limits without the number of segments, where that is not changed.
     fn as_far_as(self, changed: Option<u32>) -> Self {
         Self { gso_max_segments: self.gso_max_segments.filter(|_| changed.is_some()), ..self }
     }
@@ -227,7 +227,7 @@ impl Device {
     }
 }
 
-/// The name of the device of this number; `None` if there is none.
+/// Returns the name of the device with this index; `None` if there is none.
 pub(crate) fn name_of(handle: &Handle, index: i32) -> Result<Option<String>, Error> {
     match Device::numbered(handle, index) {
         Ok(device) => Ok(Some(device.name)),

@@ -1,4 +1,4 @@
-//! What is changed: each knows what there was, how to set it, and how to set it back.
+//! Changes: each knows what was before, how to set it, and how to set it back.
 
 pub mod link;
 pub mod programs;
@@ -15,11 +15,11 @@ pub use sysctl::Sysctl;
 use crate::Error;
 use crate::netns::{Handle, NetNs};
 
-/// One thing that is changed.
+/// A single change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Change {
-    /// A setting of a network namespace.
+    /// A sysctl of a network namespace.
     Sysctl(Sysctl),
     /// Limits of a network device.
     Link(Link),
@@ -29,21 +29,21 @@ pub enum Change {
     Sockets(Sockets),
 }
 
-/// How a thing is found.
+/// The state in which a changed thing is found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum State {
-    /// As it was set by us.
+    /// As we set it.
     AsSet,
     /// As it was before.
     AsBefore,
-    /// Neither: what it is.
+    /// Neither: its present value.
     Other(String),
-    /// Nothing is left to set back, and why.
+    /// Nothing is left to set back, for this reason.
     Gone(String),
 }
 
 impl Change {
-    /// Sets it.
+    /// Makes the change.
     pub(crate) fn apply(&self) -> Result<(), Error> {
         if self.is_none() {
             return Ok(());
@@ -55,12 +55,12 @@ impl Change {
             Self::Sysctl(sysctl) => sysctl.apply(&handle),
             Self::Link(link) => link.apply(&handle),
             Self::Route(route) => route.apply(&handle),
-            // Their programs are started, and asked how it went, by whoever applies an entry.
+            // Its programs are started, and asked how it went, by the code that applies an entry.
             Self::Sockets(_) => Ok(()),
         }
     }
 
-    /// How it is now; `None` if what it belonged to is gone, and it with that.
+    /// Returns its present state; `None` if what it belonged to is gone, and it with that.
     pub(crate) fn state(&self) -> Result<Option<State>, Error> {
         let Some(handle) = self.handle()? else { return Ok(None) };
         match self {
@@ -71,7 +71,7 @@ impl Change {
         }
     }
 
-    /// What somebody has to know of it although it is as it was set.
+    /// Returns what users should know of it although it is as it was set.
     pub(crate) fn warning(&self) -> Result<Option<String>, Error> {
         match (self, self.handle()?) {
             (Self::Route(route), Some(handle)) => route.warning(&handle),
@@ -79,7 +79,7 @@ impl Change {
         }
     }
 
-    /// Sets it back to what it was, and reads it back.
+    /// Sets it back to what it was before, and reads it back.
     pub(crate) fn restore(&self) -> Result<(), Error> {
         let Some(handle) = self.handle()? else { return Ok(()) };
         match self {
@@ -102,7 +102,7 @@ impl Change {
         }
     }
 
-    /// Whether it stays what it was: it is in the journal for what comes after it.
+    /// Returns whether it changes nothing: it is in the journal for later entries.
     pub(crate) fn is_none(&self) -> bool {
         match self {
             Self::Sysctl(sysctl) => sysctl.before == sysctl.after,
@@ -112,7 +112,7 @@ impl Change {
         }
     }
 
-    /// What is changed, from what, to what.
+    /// Says what is changed, from what, to what.
     #[must_use]
     pub fn words(&self) -> String {
         match self {
@@ -123,7 +123,7 @@ impl Change {
         }
     }
 
-    /// Whether both are about one and the same thing.
+    /// Returns whether both change the same thing.
     pub(crate) fn same_thing(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Sysctl(a), Self::Sysctl(b)) => a.netns == b.netns && a.name == b.name,
@@ -133,8 +133,8 @@ impl Change {
         }
     }
 
-    /// Takes over, from an older entry that is undone, what was there before that one: then this
-    /// one's undoing ends where the older began. Whether there is anything that stands on it.
+    /// Takes over the `before` of an older entry that is undone, so that undoing this one ends
+    /// where the older began. Returns whether this one is based on the older.
     pub(crate) fn inherit(&mut self, older: &Self) -> bool {
         match (self, older) {
             (Self::Sysctl(mine), Self::Sysctl(theirs)) => {
@@ -164,10 +164,10 @@ impl Change {
     }
 }
 
-/// An undoing that was killed half-way has handed it over already: that is no difference.
+/// An undoing that was killed half-way has handed the value over already: that is no difference.
 fn inherit<T: Clone + PartialEq>(mine: &mut T, before: &T, after: &T) -> bool {
     if mine != after && mine != before {
-        // Somebody has changed it in between: that is what the younger one found, and keeps.
+        // It was changed in between: the younger entry found that value, and keeps it.
         return false;
     }
     mine.clone_from(before);

@@ -1,4 +1,4 @@
-//! Options of sockets, set by eBPF programs that stay when we are gone.
+//! Socket options, set by eBPF programs that stay after this process has ended.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -10,30 +10,30 @@ use uncork_bpf::tune::Pins;
 use crate::Error;
 use crate::netns::{Handle, NetNs};
 
-/// What the journal says of them; what each socket was before is kept with the socket.
+/// The journal's record of the programs; a socket's earlier options are kept with the socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sockets {
     /// The mount of bpffs below which they are pinned.
     pub bpffs: PathBuf,
     /// The options, with their values.
     pub cures: Vec<String>,
-    /// Which connections.
+    /// The scope, in words: which connections.
     pub scope: String,
-    /// The same, to be looked up; entries of older versions do not have it.
+    /// The scope in a form that can be looked up; entries of older versions lack it.
     #[serde(default)]
     pub reach: Option<Reach>,
 }
 
-/// What of a scope may be gone before the entry is undone.
+/// The parts of a scope that may be gone before the entry is undone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reach {
-    /// The only network namespace.
+    /// The only network namespace, if there is one.
     pub netns: Option<NetNs>,
-    /// The cgroup, and its number.
+    /// The cgroup, and its inode number.
     pub cgroup: Option<(PathBuf, u64)>,
     /// The process at the root of the tree.
     pub pid: Option<u32>,
-    /// Whether connections are met that are established later.
+    /// Whether connections established later are included.
     pub new: bool,
 }
 
@@ -42,12 +42,12 @@ impl Sockets {
         format!("{} for {}", self.cures.join(", "), self.scope)
     }
 
-    /// Whether it is also for connections that are established later.
+    /// Returns whether it also applies to connections established later.
     pub(crate) fn meets_new(&self) -> bool {
         self.reach.as_ref().is_none_or(|reach| reach.new)
     }
 
-    /// Why no connection is met any more, if none is.
+    /// Returns why it applies to no connection any more, if that is so.
     pub(crate) fn ended(&self, pins: &Pins, entry: u32) -> Result<Option<String>, Error> {
         let Some(Reach { netns, cgroup, pid, new }) = &self.reach else { return Ok(None) };
         if let Some(netns) = netns

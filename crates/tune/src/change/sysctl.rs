@@ -1,4 +1,4 @@
-//! A setting of one network namespace under /proc/sys/net.
+//! A sysctl of one network namespace, under /proc/sys/net.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,21 +9,21 @@ use super::State;
 use crate::Error;
 use crate::netns::{Handle, NetNs};
 
-/// A setting, what it was and what it is to be.
+/// A sysctl, before and after the change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sysctl {
-    /// Whose.
+    /// The network namespace of the setting.
     pub netns: NetNs,
-    /// Its name as sysctl(8) has it: `net.ipv4.tcp_limit_output_bytes`.
+    /// Its name as in sysctl(8): `net.ipv4.tcp_limit_output_bytes`.
     pub name: String,
-    /// What it was.
+    /// The value before.
     pub before: String,
-    /// What it is set to.
+    /// The value that is set.
     pub after: String,
 }
 
 impl Sysctl {
-    /// Reads what there is.
+    /// Reads the present value.
     ///
     /// # Errors
     /// If this kernel has no such setting, or it may not be read.
@@ -59,7 +59,7 @@ impl Sysctl {
     }
 }
 
-/// A dot separates directories, as for sysctl(8).
+/// Returns its file: a dot separates directories, as in sysctl(8).
 fn path(name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/sys/{}", name.replace('.', "/")))
 }

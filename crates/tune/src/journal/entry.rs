@@ -6,29 +6,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::change::{Change, Sockets};
 
-/// What this version writes, and understands.
+/// The version of the format that this program writes, and understands.
 pub(super) const VERSION: u32 = 1;
 
-/// What one run has changed.
+/// The changes of one run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     pub(super) version: u32,
-    /// By which it is undone.
+    /// Its number, by which it is undone.
     pub id: u32,
-    /// The boot of the machine in which it was made: with that it is gone.
+    /// The boot of the machine in which it was made: a reboot undoes it.
     pub boot_id: String,
     /// Seconds since 1970.
     pub since_unix: u64,
     /// What was asked for, in words.
     pub title: String,
-    /// Whether the run came to its end. If not, it was killed: anything of it may be in force.
+    /// Whether the run was completed. If not, it was killed: any part of it may be in force.
     pub complete: bool,
-    /// In the order in which they were made.
+    /// Its changes, in the order in which they were made.
     pub changes: Vec<Change>,
 }
 
 impl Entry {
-    /// An entry without changes yet.
+    /// Creates an entry without changes.
     #[must_use]
     pub fn new(id: u32, title: String) -> Self {
         let since_unix =
@@ -37,7 +37,7 @@ impl Entry {
         Self { version: VERSION, id, boot_id, since_unix, title, complete: false, changes: vec![] }
     }
 
-    /// What it does to sockets.
+    /// Returns what it does to sockets.
     #[must_use]
     pub fn sockets(&self) -> Option<&Sockets> {
         self.changes.iter().find_map(|change| match change {
@@ -46,14 +46,14 @@ impl Entry {
         })
     }
 
-    /// Whether the machine was booted since: then nothing of it is in force.
+    /// Returns whether the machine was rebooted since: then nothing of it is in force.
     #[must_use]
     pub fn is_of_another_boot(&self) -> bool {
         self.boot_id != boot_id()
     }
 }
 
-/// random(4) gives each boot a number.
+/// Returns the boot's identifier, as random(4) describes it.
 fn boot_id() -> String {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     id.trim_end().to_owned()

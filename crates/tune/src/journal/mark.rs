@@ -1,4 +1,4 @@
-//! What says in bpffs whose an entry is: the place of its journal, as a name of a file there.
+//! The mark in bpffs that says to which journal an entry belongs: the journal's path, as a file name.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -6,17 +6,17 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
-/// Names of files are not longer than 255 octets, and something comes before this one.
+/// File names are at most 255 octets long, and something precedes this one.
 const LONGEST_BYTES: usize = 240;
 
-/// Of the journal in this directory, whether that is there or not.
+/// Returns the mark of the journal in this directory, whether that exists or not.
 #[must_use]
 pub fn mark(directory: &Path) -> String {
     let place = fs::canonicalize(directory).or_else(|_| std::path::absolute(directory));
     let place = place.unwrap_or_else(|_| directory.to_owned());
     let mut mark = String::new();
     for byte in place.as_os_str().as_bytes() {
-        // bpffs takes no dots.
+        // bpffs allows no dots.
         if byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-') {
             mark.push(char::from(*byte));
         } else {
@@ -26,7 +26,7 @@ pub fn mark(directory: &Path) -> String {
     if mark.len() <= LONGEST_BYTES { mark } else { format!("{:016x}", hash(mark.as_bytes())) }
 }
 
-/// The place of a journal by its mark; `None` if its name was too long.
+/// Returns the path of a journal by its mark; `None` if its name was too long.
 #[must_use]
 pub fn place(mark: &str) -> Option<PathBuf> {
     let mut bytes = Vec::new();
@@ -44,7 +44,7 @@ pub fn place(mark: &str) -> Option<PathBuf> {
     Some(PathBuf::from(OsString::from_vec(bytes))).filter(|place| place.is_absolute())
 }
 
-/// FNV-1a (Fowler, Noll and Vo): the same in every version.
+/// Computes FNV-1a (Fowler, Noll and Vo), which is the same in every version.
 fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -1,7 +1,7 @@
-//! What was changed, on disk, before it is changed: whatever kills us, it can be undone.
+//! The journal of changes, on disk before they are made: even if we are killed, they can be undone.
 //!
-//! One file an entry, each written beside its place, synchronised and moved there, so that there is
-//! always either the old one or the new one. Whoever reads or writes holds a lock on the directory.
+//! Each entry is a file, written under another name, synchronised and renamed, so that there is
+//! always either the old one or the new one. A reader or writer holds a lock on the directory.
 
 mod entry;
 mod mark;
@@ -18,29 +18,29 @@ pub use mark::{mark, place};
 
 use crate::Error;
 
-/// Where the journal is unless another place is named.
+/// The default directory of the journal.
 pub const DIRECTORY: &str = "/var/lib/uncork/tune";
-/// Holds the number of the last entry, so that none is given twice.
+/// Name of the file with the number of the last entry, so that no number is used twice.
 const LAST: &str = "last";
-/// What the name of a file ends with that is moved to its place when it is whole.
+/// Suffix of a file that is renamed when it is complete.
 const DRAFT: &str = ".new";
 
 /// The journal, locked.
 #[derive(Debug)]
 pub struct Journal {
     directory: PathBuf,
-    /// Closing it unlocks.
+    /// Closing it releases the lock.
     _lock: Flock<File>,
 }
 
-/// An entry, or why it cannot be read.
+/// An entry, or the error of reading it.
 pub type Read = Result<Entry, Error>;
 
 impl Journal {
-    /// Opens it to be written, and waits for whoever has it open.
+    /// Opens the journal for writing, and waits for other processes that have it open.
     ///
     /// # Errors
-    /// If the directory cannot be made or locked.
+    /// If the directory cannot be created or locked.
     pub fn open(directory: &Path) -> Result<Self, Error> {
         let failed = |error| Error::Journal { path: directory.to_owned(), error };
         fs::DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(failed)?;
@@ -49,7 +49,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// What writes that were killed have left: nobody else writes while this one is open.
+    /// Removes what killed writers have left: no other process writes while this one has the journal open.
     fn remove_drafts(&self) -> io::Result<()> {
         for entry in fs::read_dir(&self.directory)?.flatten() {
             let name = entry.file_name();
@@ -60,19 +60,19 @@ impl Journal {
         Ok(())
     }
 
-    /// Where it is.
+    /// Returns its directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// What says in bpffs that an entry is of this journal.
+    /// Returns the mark in bpffs of entries of this journal.
     #[must_use]
     pub fn mark(&self) -> String {
         mark(&self.directory)
     }
 
-    /// Opens it to be read; `None` if nothing was ever changed.
+    /// Opens the journal for reading; `None` if nothing was ever changed.
     ///
     /// # Errors
     /// If it may not be read.
@@ -93,7 +93,7 @@ impl Journal {
         Ok(Self { directory: directory.to_owned(), _lock: lock })
     }
 
-    /// All entries, oldest first. One that cannot be read does not keep the others from it.
+    /// Returns all entries, oldest first. One that cannot be read does not hide the others.
     ///
     /// # Errors
     /// If the directory cannot be read.
@@ -103,7 +103,7 @@ impl Journal {
         Ok(ids.into_iter().map(|id| (id, self.entry(id))).collect())
     }
 
-    /// Those of which anything may be in force, oldest first.
+    /// Returns the entries of which anything may be in force, oldest first.
     ///
     /// # Errors
     /// If the directory cannot be read.
@@ -112,8 +112,7 @@ impl Journal {
         Ok(readable.filter(|entry| !entry.is_of_another_boot()).collect())
     }
 
-    /// Those of them that were made after this one, without a look into the others, which may be
-    /// long.
+    /// Returns those of them that were made after this one, without reading the others, which may be long.
     ///
     /// # Errors
     /// If the directory cannot be read.
@@ -125,7 +124,7 @@ impl Journal {
         Ok(readable.filter(|entry| !entry.is_of_another_boot()).collect())
     }
 
-    /// One entry.
+    /// Returns one entry.
     ///
     /// # Errors
     /// If there is none, or it cannot be read.
@@ -146,7 +145,7 @@ impl Journal {
         Ok(entry)
     }
 
-    /// A number that no entry has had. `others` are in use elsewhere.
+    /// Returns a number that no entry has had. `others` are in use elsewhere.
     ///
     /// # Errors
     /// If it cannot be written down.
@@ -162,7 +161,7 @@ impl Journal {
     /// Writes an entry, and returns when it is on the disk.
     ///
     /// # Errors
-    /// If it could not be written; what was there before still is.
+    /// If it could not be written; the file that was there before is kept.
     pub fn write(&self, entry: &Entry) -> Result<(), Error> {
         let failed = |error| Error::Journal { path: self.path(entry.id), error };
         let mut text = serde_json::to_vec_pretty(entry).map_err(|error| failed(error.into()))?;
@@ -170,7 +169,7 @@ impl Journal {
         self.replace(&format!("{}.json", entry.id), &text)
     }
 
-    /// Forgets an entry.
+    /// Removes an entry.
     ///
     /// # Errors
     /// If its file cannot be removed.
@@ -180,19 +179,19 @@ impl Journal {
         removed.map_err(|error| Error::Journal { path, error })
     }
 
-    /// A small file of our own beside the entries; `None` if it is not there.
+    /// Returns the text of a note beside the entries; `None` if there is none of this name.
     pub(crate) fn note(&self, name: &str) -> Option<String> {
         fs::read_to_string(self.directory.join(name)).ok()
     }
 
-    /// Writes one down.
+    /// Writes a note.
     pub(crate) fn set_note(&self, name: &str, text: &str) -> Result<(), Error> {
         self.replace(name, text.as_bytes())
     }
 
-    /// Forgets one.
+    /// Removes a note.
     pub(crate) fn remove_note(&self, name: &str) {
-        // It may not be there.
+        // There may be none.
         let _ = fs::remove_file(self.directory.join(name));
     }
 
@@ -224,7 +223,7 @@ impl Journal {
         })
     }
 
-    /// The directory's own entries.
+    /// Synchronises the directory, which holds the files' names.
     fn synchronise(&self) -> io::Result<()> {
         File::open(&self.directory)?.sync_all()
     }

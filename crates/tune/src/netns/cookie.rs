@@ -1,4 +1,4 @@
-//! The number that the kernel gives to a network namespace.
+//! The kernel's number for a network namespace (cookie).
 #![allow(unsafe_code)]
 
 use std::io;
@@ -6,8 +6,8 @@ use std::os::fd::AsRawFd as _;
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
-/// The number of the namespace in which this thread is. It is never given to another namespace
-/// before the machine is booted anew, as an inode's number is.
+/// Returns the cookie of this thread's namespace. Unlike an inode number, it is not reused before
+/// the machine is rebooted.
 pub(super) fn of_this_thread() -> io::Result<u64> {
     let kind = (AddressFamily::Unix, SockType::Datagram);
     let fd = socket(kind.0, kind.1, SockFlag::SOCK_CLOEXEC, None)?;

@@ -1,7 +1,7 @@
-//! Network namespaces: what a setting belongs to, and how it is reached.
+//! Network namespaces: the scope of a setting, and how to enter one.
 //!
-//! `/proc/sys/net`, netlink and the TCP iterators all show the namespace of the thread that looks,
-//! so whatever is done to a namespace is done by a thread that has entered it.
+//! `/proc/sys/net`, netlink and the TCP iterators all show the namespace of the calling thread, so
+//! all work on a namespace is done by a thread that has entered it.
 
 mod cookie;
 
@@ -16,12 +16,12 @@ use uncork_bpf::namespaces::{self, NAMED, OWN, entered};
 use crate::Error;
 use crate::privilege::missing_after;
 
-/// Which namespace.
+/// The identity of a namespace.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NetNs {
-    /// The kernel's number for it (`SO_NETNS_COOKIE`), good until the machine is booted anew.
+    /// The kernel's number for it (`SO_NETNS_COOKIE`), valid until the machine is rebooted.
     pub cookie: u64,
-    /// What it was called when it was changed: a name of ip-netns(8), or nothing.
+    /// Its name when it was changed, as in ip-netns(8), if it had one.
     pub name: Option<String>,
 }
 
@@ -37,12 +37,12 @@ impl Eq for NetNs {}
 #[derive(Debug)]
 pub struct Handle {
     file: File,
-    /// Which one.
+    /// Its identity.
     pub id: NetNs,
 }
 
 impl Handle {
-    /// The namespace of this process, with its name if it is not the machine's own (under
+    /// Returns the namespace of this process, with its name if it is not the machine's own (under
     /// ip-netns(8) exec).
     ///
     /// # Errors
@@ -51,7 +51,7 @@ impl Handle {
         Self::at(Path::new(OWN), name_of_own())
     }
 
-    /// A namespace by its name (ip-netns(8)) or by the path of its file.
+    /// Returns a namespace by its name (ip-netns(8)) or by the path of its file.
     ///
     /// # Errors
     /// If there is none, or it may not be entered.
@@ -75,16 +75,16 @@ impl Handle {
         Ok(Self { file, id: NetNs { cookie, name } })
     }
 
-    /// Finds the namespace again; none if it is gone.
+    /// Finds the namespace again; `None` if it is gone.
     ///
     /// # Errors
-    /// If it may be one of those that may not be looked at.
+    /// If it may be one of those that may not be inspected.
     pub fn find(wanted: &NetNs) -> Result<Option<Self>, Error> {
         let own = Self::own()?;
         if own.id == *wanted {
             return Ok(Some(own));
         }
-        // Most often it has the name that it had: to look at those of all processes takes long.
+        // It usually has its old name: to search the namespaces of all processes takes long.
         let named = wanted.name.as_deref().and_then(|name| Self::named(name).ok());
         if let Some(named) = named.filter(|named| named.id == *wanted) {
             return Ok(Some(named));
@@ -92,19 +92,19 @@ impl Handle {
         let (all, closed) = Self::search();
         let found = all.into_iter().find(|handle| handle.id == *wanted);
         match closed {
-            // What is closed to everybody was entered by nobody of us before.
+            // A namespace that no privilege opens is not one that we have entered before.
             Some(error) if found.is_none() && !missing_after(&error).is_empty() => Err(error),
             _ => Ok(found),
         }
     }
 
-    /// All namespaces that have a process or a name and may be entered, this process's first.
+    /// Returns all namespaces that have a process or a name and may be entered, this process's first.
     #[must_use]
     pub fn all() -> Vec<Self> {
         Self::search().0
     }
 
-    /// All that may be entered; and why another may not, if there is one.
+    /// Returns all that may be entered, and why another may not, if there is one.
     fn search() -> (Vec<Self>, Option<Error>) {
         let mut closed = None;
         let mut seen = HashSet::new();
@@ -119,14 +119,14 @@ impl Handle {
             match handle {
                 Ok(handle) => found.push(handle),
                 Err(error) if error.is_permission() && is_there(&error) => closed = Some(error),
-                // Processes end, and names are given before there is something of that name.
+                // Processes end, and a name may exist before its namespace does.
                 Err(_) => {}
             }
         }
         (found, closed)
     }
 
-    /// Calls `work` in a thread that is in the namespace.
+    /// Calls `work` in a thread that has entered the namespace.
     ///
     /// # Errors
     /// If it cannot be entered.
@@ -140,14 +140,14 @@ impl NetNs {
         self.name.as_ref().map_or_else(|| OWN.into(), |name| Path::new(NAMED).join(name))
     }
 
-    /// For the end of a sentence: nothing for the machine's own.
+    /// Returns words for the end of a sentence: none for the machine's own namespace.
     #[must_use]
     pub fn words(&self) -> String {
         self.name.as_ref().map(|name| format!(" in network namespace {name}")).unwrap_or_default()
     }
 }
 
-/// `None` if it is the first process's, or has none.
+/// Returns the name of this process's namespace; `None` if it is the first process's, or has none.
 fn name_of_own() -> Option<String> {
     let inode = |path: &Path| fs::metadata(path).map(|meta| meta.ino()).ok();
     let own = inode(Path::new(OWN))?;
@@ -158,7 +158,7 @@ fn name_of_own() -> Option<String> {
     Some(named.file_name()?.to_string_lossy().into_owned())
 }
 
-/// Of a process that has ended the kernel says that it may not be looked at, too.
+/// Returns whether it exists: the kernel says of an ended process, too, that it may not be inspected.
 fn is_there(error: &Error) -> bool {
     let Error::Namespace { path, .. } = error else { return true };
     path.ancestors().nth(2).is_none_or(Path::exists)

@@ -1,18 +1,18 @@
-//! What is tighter already stays so.
+//! Settings that are already tighter stay as they are.
 //!
-//! A setting that somebody has made tighter than a target takes is left; one that an entry of ours
-//! for the same device has made is that entry's target, and gives way to the new one.
+//! A setting that others have made tighter than a target needs is left alone; one made by an entry
+//! of ours for the same device is that entry's target, and gives way to the new one.
 
 use crate::change::{Change, Link};
 use crate::journal::Entry;
 
-/// What a change sets, in numbers of which the smaller one is the tighter.
+/// What a change sets, as numbers of which the smaller one is the tighter.
 type Levels = [u64; 3];
 
 const NO_LIMIT: Levels = [u64::MAX; 3];
 
-/// Makes a change set nothing that is looser than what it finds. If that is not what was chosen, a
-/// sentence about it.
+/// Keeps a change from setting anything looser than it finds. Returns a sentence if the result is
+/// not what was chosen.
 pub(super) fn tighten(change: &mut Change, device: &Link, standing: &[Entry]) -> Option<String> {
     let chosen = after(change)?;
     let bound = bound(change, device, standing)?;
@@ -25,7 +25,7 @@ pub(super) fn tighten(change: &mut Change, device: &Link, standing: &[Entry]) ->
     Some(format!("{wanted} would loosen it: {}", change.words()))
 }
 
-/// What was there before us, and what others of our entries need.
+/// Returns the bound: what was there before us, and what our other entries need.
 fn bound(change: &Change, device: &Link, standing: &[Entry]) -> Option<Levels> {
     let present = before(change)?;
     let of_entry = |entry: &'_ Entry| {
@@ -117,7 +117,7 @@ mod tests {
         entry
     }
 
-    /// What is set by a run that finds this, and whether it says something of it.
+    /// Returns what a run sets that finds this, and whether it reports it.
     fn set(present: u64, chosen: u64, standing: &[Entry]) -> (u64, bool) {
         let mut change = limit(present, chosen);
         let said = tighten(&mut change, &device(1), standing);
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(set(6000, 2000, &[first()]), (2000, false));
         let second = entry(1, limit(6000, 50_000));
         assert_eq!(set(50_000, 9_000_000, &[first(), second]), (DEFAULT, true));
-        // What was tighter than the first one is no more to be loosened by the second.
+        // A value tighter than the first entry's must not be loosened by the second.
         let left = entry(1, limit(2000, 2000));
         assert_eq!(set(2000, 50_000, &[left]), (2000, true));
     }

@@ -1,9 +1,9 @@
-//! `uncork tune small-queues`: no connection keeps more in the queue of a device than a target time
-//! takes to send.
+//! `uncork tune small-queues`: no connection keeps more in the queue of a device than it sends in a
+//! target time.
 //!
-//! The kernel has the limit (TCP small queues, tcp_limit_output_bytes), but a train of segments is
-//! no longer cut to a part of it, and at short round trips is made longer still (tcp_tso_rtt_log):
-//! so the limit alone does nothing. It takes all of what is set here together.
+//! The kernel has the limit (TCP small queues, tcp_limit_output_bytes), but it no longer cuts a train
+//! of segments to a part of that, and makes trains longer still at short round trips (tcp_tso_rtt_log):
+//! so the limit alone has no effect. All the settings made here are needed together.
 
 mod bound;
 mod rate;
@@ -23,28 +23,28 @@ use crate::netns::Handle;
 use crate::plan::{Plan, SocketPlan};
 
 /// What may wait unsent in a socket: enough for a program that is woken late not to run dry. It
-/// delays nobody but that connection's own next message.
+/// delays only that connection's own next message.
 const UNSENT_BYTES: u32 = 128 * 1024;
 const NOTSENT_LOWAT: &str = "net.ipv4.tcp_notsent_lowat";
 
-/// What is asked for.
+/// A request for short queues.
 #[derive(Debug)]
 pub struct Request {
-    /// The device through which the bulk goes.
+    /// The device through which bulk data is sent.
     pub device: String,
-    /// How long what all senders together have in the queue may take to send.
+    /// How long the queued data of all senders together may take to send.
     pub target: Duration,
-    /// The link's rate, if the device is not to be asked.
+    /// The link's rate, if the device is not to be asked for it.
     pub rate: Option<Rate>,
-    /// How many connections send in bulk at a time; one, if that is not known.
+    /// How many connections send bulk data at a time; one, if that is not known.
     pub senders: Option<NonZeroU32>,
-    /// Pace each connection over the device at its part of the rate.
+    /// Whether each connection over the device is paced at its share of the rate.
     pub pace: bool,
-    /// Where the device is.
+    /// The namespace of the device.
     pub netns: Handle,
 }
 
-/// What the device itself says of its rate: its shaper, or its speed. `None` if neither does.
+/// Returns the rate that the device itself reports: its shaper's, or its speed. `None` if it has neither.
 ///
 /// # Errors
 /// If the device is not there.
@@ -52,7 +52,7 @@ pub fn known_rate(netns: &Handle, device: &str) -> Result<Option<Rate>, Error> {
     rate::known(netns, device)
 }
 
-/// The youngest of these entries that keeps the queue of this device short.
+/// Returns the youngest of these entries that keeps the queue of this device short.
 ///
 /// # Errors
 /// If the device is not there.
@@ -63,7 +63,7 @@ pub fn standing_on(netns: &Handle, device: &str, standing: &[Entry]) -> Result<O
     Ok(on.map(|entry| entry.id))
 }
 
-/// What has to be changed for this, where these entries stand: nothing is made looser than it is.
+/// Plans the changes for a request, given the entries in force: nothing is made looser than it is.
 ///
 /// # Errors
 /// If the device is not there, or its rate is not known, or is that of no link.
@@ -74,7 +74,7 @@ pub fn plan(request: &Request, standing: &[Entry]) -> Result<Plan, Error> {
         None => known_rate(netns, device)?.ok_or_else(|| rate::unknown(device))?,
     };
     let bits_per_second = rate.sensible()?;
-    // To be paced is to be paced at a part of the rate, if only at the whole.
+    // Pacing is at a share of the rate, if only at the whole of it.
     let senders = request.senders.or(if request.pace { Some(NonZeroU32::MIN) } else { None });
     let sizes = uncork_queues::small_queues(bits_per_second, *target, senders);
     let mut plan = Plan { title: title(request, &rate), ..Plan::default() };
@@ -88,7 +88,7 @@ pub fn plan(request: &Request, standing: &[Entry]) -> Result<Plan, Error> {
         let Some(value) = value else { continue };
         match Sysctl::plan(netns, name, value.to_string()) {
             Ok(sysctl) => plan.changes.push(Change::Sysctl(sysctl)),
-            // Kernels before 5.18 have no trains that grow at short round trips.
+            // Kernels before 5.18 do not lengthen trains at short round trips.
             Err(_) if name == "net.ipv4.tcp_tso_rtt_log" => {}
             Err(error) => return Err(error),
         }
@@ -106,14 +106,14 @@ pub fn plan(request: &Request, standing: &[Entry]) -> Result<Plan, Error> {
     Ok(plan)
 }
 
-/// Each connection over the device, by eBPF: where programs are set to work anyhow, what may wait
-/// unsent is theirs, too, and connections over other devices keep their own.
+/// Plans eBPF programs for each connection over the device: where programs run anyway, they set
+/// what may wait unsent, too, and connections over other devices keep their own.
 fn paced(request: &Request, bytes_per_second: u64) -> Result<SocketPlan, Error> {
     let Request { device, netns, .. } = request;
     let rate = u32::try_from(bytes_per_second).unwrap_or(u32::MAX - 1);
     let index = Device::named(netns, device)?.index;
     let here = Handle::find(&netns.id)?;
-    // What a socket has of its own takes the place of the setting for all, which may be tighter.
+    // A socket's own value replaces the setting for all, which may be tighter.
     let unsent = Sysctl::plan(netns, NOTSENT_LOWAT, String::new())?.before.parse();
     let unsent = unsent.map_or(UNSENT_BYTES, |present: u32| present.clamp(1, UNSENT_BYTES));
     Ok(SocketPlan {
@@ -131,7 +131,7 @@ fn paced(request: &Request, bytes_per_second: u64) -> Result<SocketPlan, Error> 
     })
 }
 
-/// That the target is shorter than what TCP has in the queue at least, if it is.
+/// Says that the target is shorter than what TCP queues at least, if it is.
 fn unmet(request: &Request, bits_per_second: u64, sizes: &QueueSettings) -> Option<String> {
     let senders = request.senders.unwrap_or(NonZeroU32::MIN);
     let least = uncork_queues::least_queued(bits_per_second, senders, sizes)?;

@@ -1,4 +1,4 @@
-//! How fast a link sends: what shapes it, or what it is.
+//! The rate at which a link sends: its shaper's, or its own.
 
 mod htb;
 
@@ -20,25 +20,25 @@ const TCA_TBF_PARMS: u16 = 1;
 const TCA_TBF_RATE64: u16 = 4;
 /// `struct tcmsg`.
 const HEAD_BYTES: usize = 20;
-/// Where `struct tc_ratespec` has its rate, in bytes a second.
+/// Offset of the rate in `struct tc_ratespec`, in bytes a second.
 const RATE_AT: usize = 8;
-/// What links have. Below it two full segments take longer than the longest target.
+/// The rates that links have. Below them two full segments take longer than the longest target.
 const BITS_PER_SECOND: RangeInclusive<u64> = 32_000..=2_000_000_000_000;
 
-/// A rate, and who says so.
+/// A rate, and its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rate {
     /// Bytes a second.
     pub bytes_per_second: u64,
-    /// For the words: `tbf on eth0`, `the speed of eth0`.
+    /// The source in words: `tbf on eth0`, `the speed of eth0`.
     pub source: String,
 }
 
 impl Rate {
-    /// In bits a second.
+    /// Returns the rate in bits a second.
     ///
     /// # Errors
-    /// If it is that of no link.
+    /// If no link has such a rate.
     pub fn sensible(&self) -> Result<u64, Error> {
         let bits = self.bytes_per_second.saturating_mul(8);
         if BITS_PER_SECOND.contains(&bits) {
@@ -56,8 +56,8 @@ impl Rate {
     }
 }
 
-/// A rate in the unit in which it is said best, with a digit behind the point where that tells
-/// more: `64 kbit/s`, `1.5 Mbit/s`, `2500 Mbit/s`.
+/// Formats a rate in the unit that suits it best, with a decimal where that tells more: `64
+/// kbit/s`, `1.5 Mbit/s`, `2500 Mbit/s`.
 #[must_use]
 pub fn rate_words(bits_per_second: u64) -> String {
     let (unit, name) = match bits_per_second {
@@ -75,7 +75,7 @@ pub fn rate_words(bits_per_second: u64) -> String {
     }
 }
 
-/// What the device sends at most: what its shaper says, else its speed.
+/// Returns the most that the device sends: its shaper's rate, else its speed.
 pub(super) fn known(handle: &Handle, name: &str) -> Result<Option<Rate>, Error> {
     let index = Device::named(handle, name)?.index;
     let asked = handle.within(|| shaped(index))?;
@@ -97,10 +97,10 @@ pub(super) fn unknown(name: &str) -> Error {
     ))
 }
 
-/// A shaper, by a name that tells which one of several, and its rate.
+/// A shaper, by a name that distinguishes it from others, and its rate.
 type Shaper = (String, u64);
 
-/// The slowest shaper of the device.
+/// Returns the slowest shaper of the device.
 fn shaped(index: i32) -> io::Result<Option<Shaper>> {
     let mut line = Line::open()?;
     let mut head = vec![0; HEAD_BYTES];
@@ -127,14 +127,14 @@ fn options<'a>(answer: &'a [u8], kind: &[u8]) -> Option<&'a [u8]> {
     attribute(attributes, TCA_OPTIONS).filter(|_| is_kind)
 }
 
-/// Rates beyond 34 Gbit/s are in an attribute of their own.
+/// Returns a rate; beyond 34 Gbit/s it is in a separate attribute.
 fn rate(options: &[u8], (parameters, at): (u16, usize), long: u16) -> Option<u64> {
     let long = attribute(options, long).and_then(|value| long_number(value, 0));
     let short = || number(attribute(options, parameters)?, at).map(u64::from);
     long.or_else(short).filter(|rate| *rate > 0)
 }
 
-/// sysfs shows the devices of the namespace in which it was mounted: this process's.
+/// Returns its speed. sysfs shows the namespace in which it was mounted: this process's.
 fn speed(handle: &Handle, name: &str) -> Option<u64> {
     if Handle::own().ok()?.id != handle.id {
         return None;

@@ -1,5 +1,5 @@
 //! A large capture of ordinary connections, all at the same time: requests and replies of many
-//! sizes, some with each disease that the doctor knows to tell by its times.
+//! sizes, some with each of the faults that the doctor recognises by timing.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 
 use super::path_of;
 
-/// What is kept of each frame, in octets: `tcpdump -s 128`.
+/// How much of each frame is kept, in octets: `tcpdump -s 128`.
 const SNAP_BYTES: usize = 128;
 const MSS: u32 = 1448;
 const SYN: u8 = 2;
@@ -29,7 +29,7 @@ pub(super) enum Pace {
     Leisurely,
 }
 
-/// Writes a capture with so many connections, and as many segments or a few more, into `dir`.
+/// Writes a capture with so many connections, and at least as many segments, into `dir`.
 pub(super) fn capture(dir: &Path, connections: u32, segments: u64, pace: Pace) -> Result<PathBuf> {
     let path = path_of(dir, connections, segments);
     let file = File::create(&path).with_context(|| format!("making {}", path.display()))?;
@@ -67,7 +67,7 @@ struct Connection {
     now: Duration,
     random: Random,
     round_trip: Duration,
-    /// Segments until it is closed.
+    /// Segments left until it is closed.
     left: u64,
     coming: VecDeque<Segment>,
     closing: bool,
@@ -102,7 +102,7 @@ impl Connection {
         self.coming.push_back(Segment { from, flags, bytes, then });
     }
 
-    /// The next segment; `None` when it is closed.
+    /// Returns the next segment; `None` when it is closed.
     fn step(&mut self) -> Option<Segment> {
         if self.coming.is_empty() {
             if self.closing {
@@ -123,7 +123,7 @@ impl Connection {
         Some(segment)
     }
 
-    /// A request and its reply.
+    /// Queues a request and its reply.
     fn exchange(&mut self) {
         let soon = Duration::from_micros(5 + self.random.below(60));
         let half = self.round_trip / 2;
@@ -162,7 +162,7 @@ impl Connection {
         self.say(0, ACK, 0, pause * times);
     }
 
-    /// An Ethernet frame as the capture keeps it.
+    /// Writes an Ethernet frame as the capture keeps it.
     fn write(&mut self, at: Duration, segment: &Segment, out: &mut impl Write) -> Result<()> {
         let &Segment { from, flags, bytes, .. } = segment;
         let to = 1 - from;
@@ -171,7 +171,7 @@ impl Connection {
         frame[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
         frame[16..18].copy_from_slice(&(52 + bytes as u16).to_be_bytes());
         frame[20..24].copy_from_slice(&[0x40, 0, 64, 6]);
-        // 250 clients an address, so that there are ports for all.
+        // 250 clients per address, so that there are enough ports.
         let number = self.number;
         let ends =
             [(0x0a01_0000 + number / 250, 20_000 + (number % 250) as u16), (0x0a02_0001, 8080)];
@@ -203,7 +203,7 @@ impl Connection {
     }
 }
 
-/// Numbers that look random and are the same each time (xorshift64*, Vigna 2016).
+/// Pseudo-random numbers that are the same each time (xorshift64*, Vigna 2016).
 struct Random(u64);
 
 impl Random {

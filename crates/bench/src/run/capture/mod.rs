@@ -1,5 +1,4 @@
-//! How fast `uncork doctor` reads a capture, beside the tools that people use today, and how much
-//! memory it takes.
+//! The speed and memory of `uncork doctor` reading a capture, beside the tools in common use today.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,19 +18,19 @@ use make::Pace;
 mod make;
 
 const BENCH: &str = "capture";
-/// Segments in the capture that everybody reads.
+/// Segments in the capture that all programs read.
 const SEGMENTS: u64 = 2_000_000;
 /// Connections in it.
 const CONNECTIONS: u32 = 2_000;
-/// Connections in the capture that is about memory.
+/// Connections in the capture for the memory test.
 const MANY_CONNECTIONS: u32 = 100_000;
-/// Connections in those that differ in their segments only: few, so that each has had all its
-/// findings after a tenth of them.
+/// Connections in the captures that differ only in their segments: few, so that each has had all
+/// its findings after a tenth of them.
 const FEW_CONNECTIONS: u32 = 200;
 /// tshark's two passes over two million segments take about a minute.
 const LIMIT: Duration = Duration::from_secs(1800);
 
-/// Reads captures that are made here, each program by itself on one core.
+/// Reads captures that are made here, each program separately on one core.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     let dir = bed.scratch.dir(BENCH)?;
     let mut rows = memory(bed, &dir)?;
@@ -39,7 +38,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Peak memory: with many connections, and with ten times the segments in the same connections.
+/// Measures peak memory: with many connections, and with ten times the segments in the same connections.
 fn memory(bed: &Bed<'_>, dir: &Path) -> Result<Vec<Row>> {
     let segments = bed.amount(SEGMENTS);
     let megabytes = |connections: u32, segments: u64, pace: Pace| -> Result<f64> {
@@ -60,7 +59,7 @@ fn memory(bed: &Bed<'_>, dir: &Path) -> Result<Vec<Row>> {
     Ok(vec![
         row("100,000 connections, memory", brisk).bar(Bar::AtMost(200.0)),
         row("100,000 connections, all open at once, memory", open).bar(Bar::AtMost(200.0)),
-        // The allocator is not the same in any two runs.
+        // The allocator behaves differently in any two runs.
         Row::compare(
             (BENCH, more),
             Place::OneCore,
@@ -71,7 +70,7 @@ fn memory(bed: &Bed<'_>, dir: &Path) -> Result<Vec<Row>> {
     ])
 }
 
-/// Time for the same file.
+/// Measures the time for the same file.
 fn speed(bed: &Bed<'_>, dir: &Path) -> Result<Vec<Row>> {
     let tshark = program("tshark")?;
     let tcptrace = program("tcptrace")?;
@@ -101,7 +100,7 @@ fn speed(bed: &Bed<'_>, dir: &Path) -> Result<Vec<Row>> {
     ])
 }
 
-/// `uncork doctor` on a capture; that it finds something is no failure.
+/// Runs `uncork doctor` on a capture; that it finds something is no failure.
 fn doctor(bed: &Bed<'_>, file: &Path) -> Result<Usage> {
     measured(bed, &["--found", "1"], &bed.tools.uncork()?, &["doctor", "--pcap"], file)
 }
@@ -110,7 +109,7 @@ fn other(bed: &Bed<'_>, program: &Path, arguments: &[&str], file: &Path) -> Resu
     measured(bed, &[], program, arguments, file)
 }
 
-/// Runs a program by way of a helper that has no other child, so that the helper's account of its
+/// Runs a program through a helper that has no other child, so that the helper's resource usage of
 /// children is the program's.
 fn measured(
     bed: &Bed<'_>,
@@ -127,7 +126,7 @@ fn measured(
     serde_json::from_str(&text).with_context(|| format!("understanding the helper: {text:?}"))
 }
 
-/// The name of a capture of that many connections and segments.
+/// Returns the file name of a capture of that many connections and segments.
 fn path_of(dir: &Path, connections: u32, segments: u64) -> PathBuf {
     dir.join(format!("{connections}-{segments}.pcap"))
 }

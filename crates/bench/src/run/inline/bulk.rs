@@ -21,11 +21,11 @@ use crate::toolbox::program;
 const BENCH: &str = "inline-bulk";
 const PORTS: [u16; 2] = [5201, 5202];
 
-/// Which way the octets go.
+/// The directions of the data.
 pub(super) const DIRECTIONS: [(&str, &[&str]); 2] =
     [("sent by the server", &["-R"]), ("received by it", &[])];
 
-/// Segment trains and checksum offload as veth has them, for both.
+/// Runs both with segment trains and checksum offload as on veth.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     may(PRIVILEGE, &["ip", "iperf3"])?;
     let cores = Place::TwoCores.cores()?;
@@ -75,7 +75,7 @@ pub(super) fn serve(
     Ok(running)
 }
 
-/// Megabits a second, and the server's processor time for a gigabyte.
+/// Returns megabits per second, and the server's processor time for a gigabyte.
 pub(super) fn ask(
     bed: &Bed<'_>,
     from: &Namespace,

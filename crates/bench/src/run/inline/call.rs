@@ -1,4 +1,4 @@
-//! What the library costs under `--stack` on a descriptor that is none of its business.
+//! The library's cost under `--stack` on a descriptor that is not a socket.
 
 use anyhow::{Context as _, Result};
 use uncork_lab::place::joined;
@@ -16,7 +16,7 @@ const BENCH: &str = "inline-call";
 /// About a quarter of a second.
 const READS: u64 = 1_000_000;
 
-/// One-byte reads of /dev/zero, pinned to one core.
+/// Measures one-byte reads of /dev/zero, pinned to one core.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     may(PRIVILEGE, &["ip"])?;
     let core = Place::OneCore.cores()?.client;

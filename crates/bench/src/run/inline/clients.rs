@@ -1,4 +1,4 @@
-//! Ten thousand clients of a redis, who all ask at once.
+//! Ten thousand clients of a redis that all send requests at once.
 
 use anyhow::{Context as _, Result, bail};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -18,19 +18,19 @@ use crate::toolbox::program;
 
 const BENCH: &str = "inline-clients";
 const PORTS: [u16; 2] = [6393, 6394];
-/// Two less than redis takes: one asks whether it is there.
+/// Two fewer than redis accepts: one checks whether it is running.
 const CLIENTS: u64 = 9_998;
 /// Descriptors of a server with as many, and of its stack.
 const DESCRIPTORS: u64 = CLIENTS + 500;
 const REQUESTS: u32 = 100_000;
-/// What redis-benchmark tells, by its columns, and in what.
+/// The output of redis-benchmark, by column, with units.
 const TOLD: [(usize, &str, Unit); 3] = [
     (1, "requests a second", Unit::PerSecond),
     (6, "p99", Unit::Milliseconds),
     (7, "the slowest answer", Unit::Milliseconds),
 ];
 
-/// By turns on the stack and on kernel sockets, a core for each end.
+/// Alternates between the stack and kernel sockets, with a core for each end.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     may(PRIVILEGE, &["ip", "redis-server", "redis-benchmark"])?;
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
@@ -40,7 +40,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
     let cores = Place::TwoCores.cores()?;
     let (near, far) = joined()?;
-    // Among twice as many ports the clients' kernel finds one that is free in half of the time.
+    // Among twice as many ports the clients' kernel finds a free one in half the time.
     let range = "echo 1024 65000 >/proc/sys/net/ipv4/ip_local_port_range";
     uncork_netns::run(far.command("sh").args(["-c", range]))?;
     let mut running = Vec::new();

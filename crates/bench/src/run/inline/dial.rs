@@ -1,5 +1,5 @@
 //! Connections that a client on the stack opens, one after the other, against the same on kernel sockets; by one
-//! process, or each by one of its own, as a script does.
+//! process, or each by a process of its own, as a script does.
 
 use std::net::SocketAddr;
 
@@ -22,7 +22,7 @@ const COUNT: u64 = 2_000;
 const PROCESSES: u64 = 50;
 const PORT: u16 = 7010;
 
-/// A core for each end; who is dialled is the kernel's.
+/// Measures with a core for each end; the server uses kernel sockets.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     let count = bed.amount(COUNT).to_string();
     let samples = compare(bed, "dial", &count, |text| {
@@ -41,7 +41,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     ])
 }
 
-/// The same, where each connection is a process.
+/// Measures where each connection is a process.
 pub(crate) fn run_processes(bed: &Bed<'_>) -> Result<Vec<Row>> {
     let count = bed.amount(PROCESSES).to_string();
     let samples = compare(bed, "call", &count, |text| {
@@ -56,7 +56,7 @@ pub(crate) fn run_processes(bed: &Bed<'_>) -> Result<Vec<Row>> {
     Ok(vec![row(0, "the first"), row(1, "p50 of those behind it")])
 }
 
-/// What a role measures on the stack and on kernel sockets, in turns.
+/// Alternates a role's measurements on the stack and on kernel sockets.
 fn compare(
     bed: &Bed<'_>,
     role: &str,

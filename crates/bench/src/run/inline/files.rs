@@ -14,10 +14,10 @@ use crate::run::tuning::may;
 
 const BENCH: &str = "inline-files";
 const PORTS: [u16; 2] = [8080, 8081];
-/// Who asks for them.
+/// The clients that request them.
 const CLIENTS: &str = "-c16";
 
-/// Each file by turns from both, which share a core.
+/// Requests each file from both in turn, which share a core.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     may(PRIVILEGE, &["ip", "nginx", "wrk"])?;
     let cores = Place::TwoCores.cores()?;

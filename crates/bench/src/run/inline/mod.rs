@@ -1,5 +1,5 @@
-//! Unmodified servers on the user-space stack (`uncork run --stack`), by turns with the same on kernel
-//! sockets, over veth; whoever asks is the kernel's, on a core of his own.
+//! Unmodified servers on the user-space stack (`uncork run --stack`), alternating with the same on kernel sockets, over
+//! veth; clients use the kernel's, on a core of their own.
 
 pub(super) mod bulk;
 pub(super) mod call;
@@ -25,23 +25,23 @@ use super::on_cpu::{idle, of_ended, on_cpu};
 use crate::launch::Way;
 use crate::place::Cores;
 
-/// What needs root beside the namespaces.
+/// What needs root besides the namespaces.
 const PRIVILEGE: &str = "packet sockets and eBPF";
-/// So long a server has to become reachable by the stack.
+/// How long a server may take to become reachable through the stack.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// On the stack; what spins spends a core on being quick, which counts only where somebody waits.
+/// On the stack; a spinning server spends a core on being quick, which only matters where a client waits.
 const fn ours(spins: bool) -> Way {
     let more: &[&str] = if spins { &["--spin", "auto"] } else { &["--spin", "off"] };
     Way::Stack { device: DEVICE, more }
 }
 
-/// On the stack, and many requests wait for each other: what a server that is quicker than its clients gains by it.
+/// On the stack, with many requests waiting for each other: what a server that is quicker than its clients gains.
 const fn moderated() -> Way {
     Way::Stack { device: DEVICE, more: &["--moderation", "128us"] }
 }
 
-/// A server, and where it is reached.
+/// A server and its address.
 #[derive(Clone, Copy, Debug)]
 struct Server {
     pid: u32,
@@ -53,15 +53,15 @@ impl Server {
         Self { pid, at: (NEAR, port).into() }
     }
 
-    /// As [`observe`], of its process.
+    /// Measures its process with [`observe`].
     fn observe(self, cores: Cores, ask: impl FnOnce() -> Result<Asked>) -> Result<Vec<f64>> {
         observe(&[self.pid], cores, ask)
     }
 }
 
-/// Requests in a second of the processor time of these processes, which are the server, those in a second, those in a
-/// second of what both processors did, be it the server's, its client's, or nobody's, and how much of a processor had who is
-/// neither the server nor its client, who has ended meanwhile: 1 is all of one.
+/// Returns the requests per second of processor time of these processes, which are the server; per second; and per second of
+/// what both processors did, whether the server's, its client's, or neither's; and how much of a processor all others used,
+/// without the server and its client, which has ended meanwhile: 1 is all of one.
 fn observe(server: &[u32], cores: Cores, ask: impl FnOnce() -> Result<Asked>) -> Result<Vec<f64>> {
     let used = || server.iter().map(|pid| on_cpu(*pid)).sum::<Result<Duration>>();
     let (before, begun, rested, ended) = (used()?, Instant::now(), idle(cores)?, of_ended()?);
@@ -74,10 +74,10 @@ fn observe(server: &[u32], cores: Cores, ask: impl FnOnce() -> Result<Asked>) ->
     Ok(vec![requests / cpu.as_secs_f64(), rate, requests / busy.as_secs_f64(), others])
 }
 
-/// What a client has done.
+/// The work of a client.
 struct Asked {
-    /// In all.
+    /// Total number of requests.
     requests: f64,
-    /// A second.
+    /// Requests per second.
     rate: f64,
 }

@@ -1,4 +1,4 @@
-//! What moderation spares, and what it costs: requests at a rate of their own, from clients that have time.
+//! The savings and the cost of moderation: requests at a fixed rate, from clients that have time.
 
 use anyhow::{Context as _, Result};
 use uncork_lab::place::{NEAR, joined};
@@ -20,7 +20,7 @@ const PORTS: [u16; 3] = [6394, 6395, 6396];
 const CONNECTIONS: &str = "64";
 const RATES: [u32; 3] = [10_000, 30_000, 60_000];
 
-/// By turns, each server on one core and its client on the other.
+/// Alternates, each server on one core and its client on the other.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     may(PRIVILEGE, &["ip", "redis-server"])?;
     let cores = Place::TwoCores.cores()?;

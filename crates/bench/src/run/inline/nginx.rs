@@ -1,4 +1,4 @@
-//! Small answers of nginx: with connections that are kept, with one for each, and one at a time.
+//! Small answers of nginx: with kept connections, with a connection for each request, and one at a time.
 
 use anyhow::Result;
 use uncork_lab::place::joined;
@@ -17,18 +17,18 @@ use crate::run::tuning::may;
 use crate::toolbox::program;
 
 const BENCH: &str = "inline-nginx";
-/// Each has its own, as they run beside each other.
+/// Each server has its own port, as they run at the same time.
 const PORTS: [u16; 3] = [8080, 8081, 8082];
 
-/// A load, and what is asked of it.
+/// A load, and its bars.
 struct Load {
     name: &'static str,
     arguments: &'static [&'static str],
     /// Whether our server spins.
     spins: bool,
     reception: Reception,
-    /// Of the requests a second of the server's processor time, of those a second, and of those a second of what both
-    /// processors did.
+    /// For the requests per second of the server's processor time, for those per second, and for those per second of
+    /// what both processors did.
     bars: [Option<Bar>; 3],
 }
 
@@ -48,7 +48,7 @@ const CLOSED: Load = Load {
     bars: [Some(Bar::AtLeast(1.3)), None, None],
 };
 
-/// Too few to keep both ends at work, unless the first answers leave while the others are made.
+/// Too few to keep both ends busy, unless the first answers leave while the others are generated.
 const FEW: Load = Load {
     name: "wrk -c8, keep-alive",
     arguments: &["-c8"],
@@ -57,7 +57,7 @@ const FEW: Load = Load {
     bars: [None, None, None],
 };
 
-/// What is asked of the server's processor time is asked wherever that counts the reception.
+/// The bar for the server's processor time applies wherever that includes reception.
 const LOADS: [Load; 7] = [
     KEPT,
     Load { reception: Reception::Senders, ..KEPT },
@@ -75,7 +75,7 @@ const LOADS: [Load; 7] = [
     },
 ];
 
-/// All loads by turns against both, which share a core.
+/// Alternates all loads between both, which share a core.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     may(PRIVILEGE, &["ip", "nginx", "wrk"])?;
     let cores = Place::TwoCores.cores()?;
@@ -125,7 +125,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Asks this server for the file with wrk.
+/// Requests the file from this server with wrk.
 pub(super) fn ask(
     bed: &Bed<'_>,
     from: &Namespace,
@@ -136,7 +136,7 @@ pub(super) fn ask(
     server.observe(cores, || wrk(bed, from, (&url, arguments), cores))
 }
 
-/// What wrk does in some seconds, and that every answer was as it should be.
+/// Returns what wrk does in some seconds, and checks that every answer was right.
 pub(super) fn wrk(
     bed: &Bed<'_>,
     from: &Namespace,

@@ -1,4 +1,4 @@
-//! Unmodified servers on the user-space stack with AF_XDP and without, over veth: which is the better there.
+//! Unmodified servers on the user-space stack with and without AF_XDP, over veth: which is better there.
 
 use std::net::SocketAddr;
 
@@ -18,12 +18,12 @@ use crate::run::tuning::may;
 const BENCH: &str = "inline-ports";
 const HTTP: u16 = 8080;
 const BULK: u16 = 5201;
-/// AF_XDP brings everything: the device has one queue.
+/// AF_XDP carries all traffic: the device has one queue.
 const PORTS: [(&str, &[&str]); 2] =
     [("AF_XDP", &["--driver=xdp"]), ("packet sockets", &["--driver=packet"])];
 
-/// A server on a link of its own: an XDP program changes what the device's other end may leave to it, and there is one on
-/// a device.
+/// A server on a link of its own: an XDP program changes what the device's other end may offload to it, and there is one
+/// per device.
 struct Bench<S> {
     _near: Namespace,
     far: Namespace,
@@ -31,7 +31,7 @@ struct Bench<S> {
 }
 
 impl<S> Bench<S> {
-    /// One for each port.
+    /// Creates one for each port.
     fn both(
         cores: Cores,
         start: impl Fn(&Namespace, (&Way, usize)) -> Result<S>,
@@ -45,7 +45,7 @@ impl<S> Bench<S> {
     }
 }
 
-/// Small answers, and long bodies both ways, by turns over both.
+/// Alternates small answers, and long bodies both ways, between both.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     may(PRIVILEGE, &["ip", "nginx", "wrk", "iperf3"])?;
     let cores = Place::TwoCores.cores()?;

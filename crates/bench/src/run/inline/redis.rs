@@ -21,7 +21,7 @@ const PORTS: [u16; 3] = [6390, 6391, 6392];
 /// Requests of one run: about a second's.
 const REQUESTS: u32 = 100_000;
 
-/// Fifty clients that ask for one key, by turns against the three, which share a core.
+/// Fifty clients request one key, alternating between the three servers, which share a core.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     may(PRIVILEGE, &["ip", "redis-server", "redis-benchmark"])?;
     let cores = Place::TwoCores.cores()?;

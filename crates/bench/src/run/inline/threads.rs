@@ -1,5 +1,5 @@
-//! A server with a thread for each connection, which waits in read(2), under `uncork run --stack`, which leaves it to the kernel when it has
-//! seen that; kept on the stack; and on kernel sockets.
+//! A server with a thread for each connection, which waits in read(2): under `uncork run --stack`, which moves it to the kernel
+//! when it has noticed that; kept on the stack; and on kernel sockets.
 
 use std::net::SocketAddr;
 
@@ -21,7 +21,7 @@ const PORTS: [u16; 3] = [7020, 7021, 7022];
 const THREADS: [usize; 3] = [4, 16, 64];
 const SECONDS: f64 = 1.0;
 
-/// Both ends have both cores, as threads of one program that were all on one would not be in each other's way.
+/// Both ends have both cores, as threads of one program on a single core would not contend.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     may(PRIVILEGE, &["ip"])?;
     let (near, far) = joined()?;

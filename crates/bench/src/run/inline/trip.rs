@@ -21,7 +21,7 @@ const COUNT: u64 = 10_000;
 const SPIN: Way = Way::Preload(&[("spin", "auto")]);
 const PORTS: [u16; 3] = [7000, 7001, 7002];
 
-/// A core for each end. The echo on the stack spins as much as the one on the kernel that it is held against.
+/// Measures with a core for each end. The echo on the stack spins as much as the kernel's that it is compared with.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     may(PRIVILEGE, &["ip"])?;
     let cores = Place::TwoCores.cores()?;

@@ -1,4 +1,4 @@
-//! nginx with many workers: what each of them costs the others, which look at what comes into the same device.
+//! nginx with many workers: what each costs the others, all of which see what comes into the same device.
 
 use anyhow::Result;
 use uncork_lab::place::joined;
@@ -16,7 +16,7 @@ use crate::run::tuning::may;
 const BENCH: &str = "inline-workers";
 const WORKERS: [usize; 3] = [1, 8, 32];
 
-/// The workers share a core. One server at a time, as others' would look at what comes, too.
+/// The workers share a core. One server at a time, as another's would see that traffic, too.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     may(PRIVILEGE, &["ip", "nginx", "wrk"])?;
     let cores = Place::TwoCores.cores()?;
@@ -30,7 +30,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
                 let how = (&way, cores.server);
                 let _server = Nginx::serving(bed, near, (at, Serves::WordsBy(workers)), how)?;
                 let url = format!("http://{at}/");
-                // Each worker has got its first connections.
+                // Until each worker has its first connections.
                 let load: (&str, &[&str]) = (&url, &["-c64"]);
                 wrk(bed, far, load, cores)?;
                 let rate = wrk(bed, far, load, cores)?.rate;

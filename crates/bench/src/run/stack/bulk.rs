@@ -19,13 +19,13 @@ use crate::run::tuning::may;
 
 const BENCH: &str = "stack-bulk";
 const PORT: u16 = 8080;
-/// A body without end, and who wants it.
+/// A body without end, and the request for it.
 pub(super) const BYTES: &str = "--bytes 1000000000000000";
 const REQUEST: &[u8] = b"GET /file HTTP/1.1\r\nHost: bench\r\n\r\n";
-/// Of the throughput on kernel sockets.
+/// Least share of the throughput on kernel sockets.
 const LEAST: f64 = 0.6;
 
-/// Both servers on one core, who receives on the other; segment trains and checksum offload as veth has them.
+/// Runs both servers on one core, the receiver on the other; segment trains and checksum offload as on veth.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     may(PACKETS, &["ip"])?;
     let cores = Place::TwoCores.cores()?;
@@ -53,7 +53,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     ])
 }
 
-/// Megabits a second of a body without end, and the server's processor time for a gigabyte.
+/// Returns megabits per second of a body without end, and the server's processor time for a gigabyte.
 pub(super) fn fetch(
     bed: &Bed<'_>,
     from: &Namespace,

@@ -1,4 +1,4 @@
-//! Small answers over veth: what a server has done in a second of processor time, on our stack, on kernel
+//! Small answers over veth: how many a server gives per second of processor time, on our stack, on kernel
 //! sockets, and nginx.
 
 use std::net::SocketAddr;
@@ -26,18 +26,18 @@ const PORT: u16 = 8080;
 const NGINX_PORT: u16 = 8081;
 /// The body, which nginx has as a file of the same length.
 pub(super) const SERVICE: &str = "http --body 602";
-/// Answers a second of processor time, times those on kernel sockets.
+/// Least answers per second of processor time, as a multiple of those on kernel sockets.
 const LEAST: f64 = 1.5;
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Where one of the servers is, and which process it is.
+/// Address and process of one of the servers.
 struct Server {
     name: &'static str,
     pid: u32,
     at: SocketAddr,
 }
 
-/// wrk with 64 connections kept alive, by turns against the four, which share a core; wrk has the other.
+/// Runs wrk with 64 kept connections alternating between the four, which share a core; wrk has the other.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     may(PACKETS, &["ip", "nginx", "wrk"])?;
     let cores = Place::TwoCores.cores()?;
@@ -90,7 +90,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Answers in a second of the server's processor time, and in one of everybody's.
+/// Returns the answers per second of the server's processor time, and per second of all processor time.
 pub(super) fn ask(
     bed: &Bed<'_>,
     from: &Namespace,

@@ -17,16 +17,16 @@ use crate::process::NEVER;
 use crate::run::tuning::may;
 
 const BENCH: &str = "stack-loss";
-/// One frame of a hundred, in either direction.
+/// One frame in a hundred, in either direction.
 const LOSS: f64 = 0.01;
-/// There and back.
+/// Round-trip times of the link.
 const ROUND_TRIPS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(40)];
-/// Of the kernel's throughput.
+/// Least share of the kernel's throughput.
 const LEAST: f64 = 0.9;
 /// How long before a frame is due its carrier stops sleeping: waking up takes tens of microseconds.
 const SPIN: Duration = Duration::from_micros(200);
 
-/// Both senders over the same link, with the same dice in the same round.
+/// Runs both senders over the same link, with the same random losses in the same round.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     may(PACKETS, &["ip"])?;
     let mut rows = Vec::new();
@@ -49,7 +49,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Megabits a second.
+/// Returns megabits per second.
 fn measure(bed: &Bed<'_>, who: Who, round_trip: Duration, seed: u64) -> Result<f64> {
     let link = Link::new(round_trip, seed)?;
     let transfer = Transfer::begin(bed, who, [&link.near, &link.far])?;
@@ -59,9 +59,9 @@ fn measure(bed: &Bed<'_>, who: Who, round_trip: Duration, seed: u64) -> Result<f
     Ok(transfer.receiver.mark()?.megabits_since(&begin))
 }
 
-/// Two namespaces and what loses frames between them.
+/// Two namespaces, and the link between them that loses frames.
 struct Link {
-    /// Goes first: the devices that it holds keep the namespaces alive.
+    /// Dropped first: the devices that it holds keep the namespaces alive.
     _carrier: Carrier,
     near: Namespace,
     far: Namespace,
@@ -76,7 +76,7 @@ impl Link {
             ..Path::default()
         };
         for namespace in [&near, &far] {
-            // Nobody's multicast throws the dice.
+            // Without multicast, which would use up random numbers.
             namespace.set("ipv6/conf/default/disable_ipv6", 1)?;
         }
         let carrier = Carrier::start(Settings {

@@ -1,4 +1,4 @@
-//! What one bulk sender of ours does to a ping through the same queue, beside what the kernel's does.
+//! The effect of one bulk sender of ours on a ping through the same queue, compared with the kernel's.
 
 use std::time::Duration;
 
@@ -17,13 +17,13 @@ use crate::process::NEVER;
 use crate::run::tuning::may;
 
 const BENCH: &str = "stack-ping";
-/// Bits a second that the shaper behind the device (tbf) lets through.
+/// Rate in bits per second of the shaper behind the device (tbf).
 const RATE: u64 = 100_000_000;
 const PING_MS: f64 = 1.0;
-/// Of the throughput of the kernel's sender.
+/// Least share of the throughput of the kernel's sender.
 const THROUGHPUT: f64 = 0.99;
 
-/// Both senders, each in a place of its own.
+/// Measures both senders, each in a place of its own.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     may(PACKETS, &["ip", "tc"])?;
     let case =
@@ -46,7 +46,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     ])
 }
 
-/// Median and 99th percentile of the ping in milliseconds, and megabits a second.
+/// Returns median and 99th percentile of the ping in milliseconds, and megabits per second.
 fn measure(bed: &Bed<'_>, who: Who) -> Result<Vec<f64>> {
     let bottleneck = Bottleneck { rate: RATE, segmentation_offload: true };
     let place = place::Place::new(bottleneck, QueueSettings::KERNEL)?;

@@ -1,4 +1,4 @@
-//! The same stack by AF_XDP and by a packet socket, over veth: which is the better port there.
+//! The same stack over AF_XDP and over a packet socket, on veth: which port is better there.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -27,7 +27,7 @@ const PORTS: [Who; 2] = [Who::Xdp, Who::Ours];
 const COUNT: u64 = 20_000;
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A server on a link of its own: an XDP program changes what the device's other end may leave to it.
+/// A server on a link of its own: an XDP program changes what the device's other end may offload to it.
 struct Bench {
     _near: Namespace,
     far: Namespace,
@@ -47,7 +47,7 @@ impl Bench {
     }
 }
 
-/// Small answers, round trips and a long body by turns over both.
+/// Alternates small answers, round trips and a long body between both.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     may(PACKETS, &["ip", "wrk"])?;
     let cores = Place::TwoCores.cores()?;
@@ -82,7 +82,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     ])
 }
 
-/// The median of a round trip, and the server's processor time for one, both in microseconds.
+/// Returns the median of a round trip, and the server's processor time for one, both in microseconds.
 fn round_trips(bed: &Bed<'_>, echo: &Bench, cores: Cores) -> Result<Vec<f64>> {
     let count = bed.amount(COUNT);
     let job = Job::new(&bed.tools.bench)

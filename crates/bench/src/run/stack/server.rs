@@ -8,7 +8,7 @@ use super::{Bed, PREFIX, Who};
 use crate::launch::{Job, within};
 use crate::process::Running;
 
-/// Starts it, and waits until connections can come. `what` is the protocol and what belongs to it.
+/// Starts it, and waits until it accepts connections. `what` is the protocol and its arguments.
 pub(super) fn serve(
     bed: &Bed<'_>,
     namespace: &Namespace,
@@ -24,7 +24,7 @@ pub(super) fn serve(
         // Its peers do not wait for it either.
         .args(["--grace", "100ms"]);
     job = match who {
-        // On a TAP, too: that it is one is nothing to the stack here.
+        // On a TAP, too: the stack here does not care that it is one.
         Who::Ours => job.args(["--dev", DEVICE, "--driver", "packet"]),
         Who::Moderated => job.args(
             "--dev DEVICE --driver packet --moderation 128us".replace("DEVICE", DEVICE).split(' '),

@@ -1,4 +1,4 @@
-//! A bulk transfer: who sends is compared, who receives is a kernel's socket and counts.
+//! A bulk transfer: senders are compared, the receiver is a kernel's socket and counts.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -17,19 +17,19 @@ use super::{Bed, Who, server};
 use crate::place::pin;
 use crate::process::Running;
 
-/// Where the sender is.
+/// The sender's port.
 const PORT: u16 = 5301;
-/// One read.
+/// Size of a read.
 const READ_BYTES: usize = 1 << 20;
 
-/// A connection over which more comes for as long as there is this.
+/// A connection that receives for the lifetime of this value.
 pub(super) struct Receiver {
     stream: TcpStream,
     bytes: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// How much had come, and when.
+/// How much had arrived, and at what time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark {
     at: Instant,
@@ -37,7 +37,7 @@ pub(super) struct Mark {
 }
 
 impl Receiver {
-    /// Connects from a namespace, says `request`, and counts what comes.
+    /// Connects from a namespace, sends `request`, and counts what arrives.
     pub(super) fn connect(
         from: &Namespace,
         to: SocketAddr,
@@ -60,7 +60,7 @@ impl Receiver {
         Ok(Self { stream, bytes, thread: Some(thread) })
     }
 
-    /// How much has come by now. That nothing will come any more is an error.
+    /// Returns how much has arrived so far. It is an error if nothing more can arrive.
     pub(super) fn mark(&self) -> Result<Mark> {
         if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
             bail!("the sender has ended its connection before it was told to");
@@ -70,7 +70,7 @@ impl Receiver {
 }
 
 impl Mark {
-    /// Millions of bits a second since `earlier`.
+    /// Returns millions of bits per second since `earlier`.
     pub(super) fn megabits_since(&self, earlier: &Self) -> f64 {
         let took = self.at.duration_since(earlier.at).max(Duration::from_millis(1));
         (self.bytes - earlier.bytes) as f64 * 8e-6 / took.as_secs_f64()
@@ -86,24 +86,24 @@ impl Drop for Receiver {
     }
 }
 
-/// What sends until it is dropped.
+/// A sender, which sends until it is dropped.
 enum Sender {
-    /// Told to end when it is dropped.
+    /// Ended when it is dropped.
     Ours { _server: Running },
-    /// Ends when the connection does.
+    /// Ends with the connection.
     Kernel { _thread: JoinHandle<()> },
 }
 
 /// A sender and its receiver.
 pub(super) struct Transfer {
-    /// Goes first, so that the sender finds nobody.
+    /// Dropped first, so that the sender has no peer.
     pub(super) receiver: Receiver,
     _sender: Sender,
 }
 
 impl Transfer {
-    /// Begins: the one namespace sends to the other, by our stack or by the kernel's with CUBIC, whatever
-    /// the kernel's default is.
+    /// Begins: the near namespace sends to the far one, by our stack or by the kernel's with CUBIC,
+    /// whatever the kernel's default is.
     pub(super) fn begin(bed: &Bed<'_>, who: Who, [near, far]: [&Namespace; 2]) -> Result<Self> {
         let at = who.at(PORT);
         match who {

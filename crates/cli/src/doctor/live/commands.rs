@@ -1,4 +1,4 @@
-//! How processes were started, as lines for a shell.
+//! Command lines of processes, as lines for a shell.
 
 use std::collections::HashSet;
 use std::fs;
@@ -7,12 +7,12 @@ use std::path::Path;
 use super::processes;
 use crate::inspect::{For, inspect};
 
-/// A longer line is cut between two arguments.
+/// A longer line is cut after an argument.
 const LONGEST: usize = 160;
-/// Ends a line that was cut.
+/// Marks a line that was cut.
 const CUT: &str = " \u{2026}";
 
-/// Processes that were looked at.
+/// Processes whose command lines were read.
 #[derive(Debug, Default)]
 pub(super) struct Commands {
     seen: HashSet<u32>,
@@ -28,29 +28,29 @@ pub(super) struct Started {
 }
 
 impl Commands {
-    /// A process executes a program with these arguments, each with a NUL behind it.
+    /// Notes that a process executes a program with these arguments, each terminated by a NUL.
     pub(super) fn executed(&mut self, pid: u32, arguments: &[u8]) -> Started {
         self.seen.insert(pid);
         let command = line(arguments).or_else(|| of_process(pid));
         Started { command, can_preload: can_preload(pid) }
     }
 
-    /// Takes a look at a process that was not met before. It may be gone when it is asked for.
+    /// Reads the command line of a process that was not seen before. It may be gone by then.
     pub(super) fn met(&mut self, pid: u32) -> Option<Started> {
         let first = pid != 0 && self.seen.insert(pid);
         first.then(|| Started { command: of_process(pid), can_preload: can_preload(pid) })
     }
 }
 
-/// As `uncork run` decides; of what is gone nothing bad is known.
+/// Decides as `uncork run` does; nothing is held against a process that is gone.
 fn can_preload(pid: u32) -> bool {
     let program = format!("/proc/{pid}/exe");
     let program = Path::new(&program);
     !program.exists() || inspect(program, None, For::Writes).is_ok()
 }
 
-/// As /proc tells. Programs that write titles over their arguments ("nginx: worker process") were
-/// started as their parents were, if they are the same program.
+/// Reads the command line from /proc. Programs that write titles over their arguments ("nginx:
+/// worker process") were started as their parents were, if they are the same program.
 fn of_process(mut pid: u32) -> Option<String> {
     let program = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).ok();
     let own = program(pid)?;
@@ -66,11 +66,11 @@ fn of_process(mut pid: u32) -> Option<String> {
     }
 }
 
-/// The arguments as a shell takes them; none if they are a title.
+/// Returns the arguments quoted for a shell; `None` if they are a title.
 fn line(arguments: &[u8]) -> Option<String> {
     let whole = arguments.last() == Some(&0);
     let mut parts: Vec<&[u8]> = arguments.split(|&octet| octet == 0).collect();
-    // What is behind the last NUL is nothing, or was cut.
+    // What follows the last NUL is empty, or was cut.
     let rest = parts.pop();
     let title = |name: &[u8]| !name.starts_with(b"/") && name.contains(&b' ');
     let first = *parts.first()?;
@@ -92,7 +92,7 @@ fn line(arguments: &[u8]) -> Option<String> {
     Some(if cut { line + CUT } else { line })
 }
 
-/// A word for a shell, and for a terminal.
+/// Quotes a word for a shell, and for a terminal.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "_@%+=:,./-".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

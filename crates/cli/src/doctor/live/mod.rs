@@ -1,6 +1,6 @@
-//! `uncork doctor --pid` and `uncork doctor -- COMMAND`: what is wrong now.
+//! `uncork doctor --pid` and `uncork doctor -- COMMAND`: diagnosis of running programs.
 //!
-//! By eBPF where that is allowed, else by asking the kernel about the sockets again and again.
+//! It uses eBPF where that is allowed, else it polls the kernel for the state of the sockets.
 
 mod commands;
 mod namespace;
@@ -31,15 +31,15 @@ use crate::output::complain;
 use records::Records;
 use target::Target;
 
-/// How long a process is watched unless it is said.
+/// How long a process is watched by default.
 const USUAL: Duration = Duration::from_secs(10);
-/// How long to wait for something to happen before looking at the command and at the clock.
+/// How long to wait for events before checking the command and the clock.
 const TURN: Duration = Duration::from_millis(100);
 
-/// A socket's other end is told within this time, or not before the end.
+/// A socket's other end is reported within this time, or not before the end.
 const BOTH_TOLD: Duration = Duration::from_secs(1);
 
-/// In the doctor's terms.
+/// Converts the ends of a connection to the doctor's type.
 fn ends(answer: &Answer) -> Ends {
     Ends { local: answer.local.into(), remote: answer.remote.into() }
 }
@@ -78,7 +78,7 @@ pub(crate) struct LiveArguments {
     pub(crate) command: Vec<OsString>,
 }
 
-/// Traces, and says what was found.
+/// Traces, and reports what was found.
 pub(super) fn report(
     arguments: &LiveArguments,
     settings: Settings,
@@ -95,7 +95,7 @@ pub(super) fn report(
     };
     let notes = match may_trace().and_then(|()| traced::start(&target, how)) {
         Ok(tracer) => {
-            // Who has ended before it was watched was not watched at all.
+            // A process that ended before it was watched was not watched at all.
             target.still_stands()?;
             target.announce("tracing");
             traced::watch(tracer, &mut target, &mut live, &mut records)?
@@ -133,13 +133,13 @@ fn may_trace() -> Result<(), String> {
     ))
 }
 
-/// What has to be added to CLOCK_MONOTONIC to get the time since 1970.
+/// Returns the offset from CLOCK_MONOTONIC to the time since 1970.
 fn epoch() -> Duration {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since_1970.saturating_sub(monotonic())
 }
 
-/// CLOCK_MONOTONIC, which the kernel's time stamps count in.
+/// Returns CLOCK_MONOTONIC, on which the kernel's timestamps are based.
 fn monotonic() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or_default();

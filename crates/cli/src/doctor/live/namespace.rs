@@ -1,4 +1,4 @@
-//! Which PID namespace the numbers of processes belong to.
+//! The PID namespace to which process numbers belong.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -6,10 +6,10 @@ use std::os::unix::fs::MetadataExt as _;
 /// Inode of the first PID namespace (PROC_PID_INIT_INO in the kernel's linux/proc_ns.h).
 const FIRST: u64 = 0xEFFF_FFFC;
 
-/// The namespace that /proc speaks of, by its inode; `None`: the first one, whose numbers are the
-/// kernel's own. The error is a sentence.
+/// Returns the PID namespace of /proc, by its inode; `None` for the first one, whose numbers are
+/// the kernel's own. The error is a sentence.
 pub(super) fn of_proc() -> Result<Option<u32>, String> {
-    // /proc/self is a number in the namespace that /proc was mounted for.
+    // /proc/self is a number in the namespace for which /proc was mounted.
     let seen = fs::read_link("/proc/self").ok();
     let seen = seen.and_then(|link| link.to_str()?.parse().ok());
     of(seen, std::process::id(), fs::metadata("/proc/self/ns/pid").map(|meta| meta.ino()).ok())

@@ -1,10 +1,9 @@
-//! How many connections were opened in all, as the kernel counts them: those that lived between
-//! two looks as well.
+//! The kernel's count of connections opened, which includes those that lived between two polls.
 
 use std::fs;
 
-/// Ends of connections that came to be in this network namespace since it was made: `ActiveOpens`
-/// and `PassiveOpens` of /proc/net/snmp, less `AttemptFails` (RFC 4022).
+/// Returns how many connection ends were established in this network namespace since it was
+/// created: `ActiveOpens` and `PassiveOpens` of /proc/net/snmp, less `AttemptFails` (RFC 4022).
 pub(super) fn opened() -> Option<u64> {
     of(&fs::read_to_string("/proc/self/net/snmp").ok()?)
 }

@@ -1,17 +1,17 @@
 //! The options of another process's socket.
 //!
-//! A duplicate of its descriptor (pidfd_getfd(2)) lives for two calls of getsockopt. That is allowed
-//! to whoever may trace the process, and changes nothing for it.
+//! They are read with two calls of getsockopt on a duplicate of the descriptor (pidfd_getfd(2)).
+//! That is allowed to a process that may trace the other, and changes nothing for that.
 
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use uncork_doctor::Process;
 
-/// Whether TCP_NODELAY is in force on the socket with this inode, if that can be seen.
+/// Returns whether TCP_NODELAY is in force on the socket with this inode, if that can be seen.
 pub(super) fn nodelay(process: &Process, inode: u64) -> Option<bool> {
     let pid = Pid::from_raw(i32::try_from(process.pid).ok()?)?;
     let handle = pidfd_open(pid, PidfdFlags::empty()).ok()?;
     let socket = pidfd_getfd(&handle, process.fd?, PidfdGetfdFlags::empty()).ok()?;
-    // The number may have a new owner.
+    // The descriptor may refer to another socket by now.
     let same = rustix::fs::fstat(&socket).is_ok_and(|found| found.st_ino == inode);
     same.then(|| rustix::net::sockopt::tcp_nodelay(&socket).ok()).flatten()
 }

@@ -1,17 +1,17 @@
-//! How often to look: as often as it may cost.
+//! The polling interval: as short as its cost allows.
 
 use std::time::Duration;
 
 use uncork_doctor::{Histogram, Sampling};
 
-/// The kernel's own clock for what it last sent has ticks of 1 to 10 ms: more is not to be learnt.
+/// The kernel's clock for the last transmission has ticks of 1 to 10 ms: more cannot be learnt.
 const LEAST: Duration = Duration::from_millis(1);
-/// A machine of so many connections that a look takes this long is looked at all the same.
+/// Even if there are so many connections that a poll takes this long, the sockets are polled.
 const MOST: Duration = Duration::from_secs(1);
-/// Looking takes one part in so many of the time, of one processor.
+/// Polling takes one part in so many of one processor's time.
 const SHARE: u32 = 5;
 
-/// When the sockets were looked at.
+/// When the sockets were polled.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     looks: u64,
@@ -20,7 +20,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// A look begins.
+    /// Notes that a poll begins.
     pub(super) fn begin(&mut self, now: Duration) {
         self.looks += 1;
         if let Some(last) = self.last.replace(now) {
@@ -28,7 +28,7 @@ impl Pace {
         }
     }
 
-    /// How long to rest, given how long the look took.
+    /// Returns how long to rest, given how long the poll took.
     pub(super) fn rest(took: Duration) -> Duration {
         (took * (SHARE - 1)).clamp(LEAST, MOST)
     }

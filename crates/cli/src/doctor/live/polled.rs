@@ -1,5 +1,5 @@
-//! Watching without privilege: the kernel's counters of each socket, again and again. A stall is
-//! seen if it is longer than the time between two looks, and is as exact as that.
+//! Watching without privilege: the kernel's counters of each socket are polled. A stall is seen if
+//! it is longer than the interval, and is as exact as that.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -24,14 +24,14 @@ use crate::failure::Failure;
 use seen::Seen;
 use told::{limits, missed};
 
-/// Between two searches for new processes and descriptors, unless there is a new socket.
+/// Between two searches for new processes and descriptors, unless a new socket appears.
 const BETWEEN_SEARCHES: Duration = Duration::from_millis(200);
 /// Searching takes one part in so many of the time.
 const SEARCH_SHARE: u32 = 10;
-/// Sockets whose options are looked at in one search.
+/// Sockets whose options are read in one search.
 const ASKED: usize = 256;
 
-/// Looks until the target is over. Returns what has to be said of it, in sentences.
+/// Polls until the target is over. Returns remarks on what was seen, in sentences.
 pub(super) fn watch(
     target: &mut Target,
     live: &mut Live,
@@ -42,7 +42,7 @@ pub(super) fn watch(
     };
     let mut kernel = SockDiag::open().map_err(cannot)?;
     let mut watched = Watched::default();
-    // Whose they are is asked when there is something to ask about.
+    // The owners of sockets are looked up when they are needed.
     let first = kernel.connections().map_err(cannot)?;
     watched.strangers = first.iter().map(|answer| answer.inode).collect();
     watched.known = first.iter().map(|answer| answer.cookie).collect();
@@ -69,7 +69,7 @@ pub(super) fn watch(
             }
             watched.look(answers, live);
         } else if !watched.sockets.is_empty() {
-            // Where there are many connections, asking for all of them takes long.
+            // With many connections, a query for all of them takes long.
             pace.begin(monotonic());
             watched.look_at_ours(&mut kernel, live).map_err(cannot)?;
             rest = Pace::rest(begin.elapsed());
@@ -81,7 +81,7 @@ pub(super) fn watch(
             }
         }
         live.forget(monotonic().saturating_sub(super::BOTH_TOLD));
-        // Whoever searches and reads records keeps his own time.
+        // Searching and reading records have intervals of their own.
         std::thread::sleep(rest);
     }
     pace.begin(monotonic());
@@ -98,7 +98,7 @@ pub(super) fn watch(
     Ok(notes)
 }
 
-/// What cannot be seen of the processes that were named; a failure if that is all of them.
+/// Returns what cannot be seen of the named processes; a failure if that is all of them.
 fn unseen(pids: &[u32]) -> Result<Vec<String>, Failure> {
     let why = |pid: &u32| {
         if !processes::may_see(*pid) {
@@ -125,31 +125,30 @@ fn unseen(pids: &[u32]) -> Result<Vec<String>, Failure> {
 
 #[derive(Default)]
 struct Watched {
-    /// The processes that are watched, as of the last search.
+    /// The watched processes, as of the last search.
     tree: Vec<u32>,
-    /// Those of them that may not be looked into.
+    /// Those of them whose descriptors may not be read.
     closed: HashSet<u32>,
     /// Inodes of their sockets, and of all others that were seen.
     owners: HashSet<u64>,
     strangers: HashSet<u64>,
     processes: Owners,
     sockets: HashMap<u64, Seen>,
-    /// Sockets, of anybody, that were there at the last look, and how many have come since the
-    /// first.
+    /// Sockets of any process that were there at the last poll, and how many have appeared since the first.
     known: HashSet<u64>,
     new: u64,
-    /// Those that were new at the last look, and nobody's that is watched; and how many such have
-    /// been gone at the next.
+    /// Sockets that were new at the last poll and belong to no watched process; and how many such
+    /// were gone at the next poll.
     fresh: HashSet<u64>,
     brief: u64,
     search: Option<Instant>,
-    /// Not before then: searching takes a while where there are many processes.
+    /// The earliest time of the next search, which takes a while where there are many processes.
     earliest: Option<Instant>,
 }
 
 impl Watched {
-    /// Searches if a socket has come of which it is not known whose it is, and now and then: a
-    /// process may be handed one. Returns whether it searched.
+    /// Searches if there is a new socket whose owner is not known, and now and then: a process may
+    /// be passed a socket. Returns whether it searched.
     fn find_owners(&mut self, answers: &[Answer], pids: &[u32]) -> bool {
         let unknown: Vec<u64> = answers
             .iter()
@@ -164,7 +163,7 @@ impl Watched {
             return false;
         }
         self.search(pids);
-        // Those of the dead would pile up.
+        // The inodes of closed sockets would pile up.
         if self.strangers.len() > 4 * answers.len() + 1024 {
             self.strangers = answers.iter().map(|answer| answer.inode).collect();
         }
@@ -176,7 +175,7 @@ impl Watched {
     }
 
     fn search(&mut self, pids: &[u32]) {
-        // Those whose parent has ended are children of somebody else.
+        // Processes whose parent has ended are now children of another.
         let orphans = self.tree.iter().filter(|pid| processes::exists(**pid));
         let roots: Vec<u32> = pids.iter().chain(orphans).copied().collect();
         self.tree = processes::trees(&roots);
@@ -202,7 +201,7 @@ impl Watched {
         }
     }
 
-    /// Processes that could not be looked into, in a sentence.
+    /// Names the processes whose descriptors may not be read, in a sentence.
     fn refused(&self) -> Option<String> {
         let mut closed: Vec<_> = self.closed.iter().collect();
         closed.sort_unstable();
@@ -253,7 +252,7 @@ impl Watched {
         held.into_iter().for_each(|held| live.event(Event::Held(held)));
     }
 
-    /// Looks at the sockets that are known, and at no others.
+    /// Polls the known sockets, and no others.
     fn look_at_ours(&mut self, kernel: &mut SockDiag, live: &mut Live) -> io::Result<()> {
         let names = self.sockets.iter().map(|(cookie, seen)| (*cookie, seen.name.clone()));
         for (cookie, name) in names.collect::<Vec<_>>() {

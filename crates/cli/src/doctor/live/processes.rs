@@ -1,4 +1,4 @@
-//! Processes, their descriptors and their ports, as /proc tells.
+//! Processes, their descriptors and their ports, as shown by /proc.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -11,41 +11,41 @@ use nix::sys::signal::kill;
 use nix::unistd::{Pid, geteuid};
 use uncork_doctor::Process;
 
-/// Whether there is such a process. With /proc mounted hidepid, those of others look as if they
-/// were not there.
+/// Returns whether there is such a process. With /proc mounted hidepid, those of other users look
+/// as if they did not exist.
 pub(super) fn exists(pid: u32) -> bool {
     let signal = |pid| kill(Pid::from_raw(pid), None);
     Path::new("/proc").join(pid.to_string()).exists()
         || i32::try_from(pid).is_ok_and(|pid| matches!(signal(pid), Ok(()) | Err(Errno::EPERM)))
 }
 
-/// Whether it is another user's.
+/// Returns whether it belongs to another user.
 pub(super) fn is_of_another(pid: u32) -> bool {
     let owner = fs::metadata(format!("/proc/{pid}")).map(|found| found.uid());
     owner.is_ok_and(|uid| uid != geteuid().as_raw())
 }
 
-/// Whether it has another network namespace than this process, as far as can be seen.
+/// Returns whether it has another network namespace than this process, as far as can be seen.
 pub(super) fn is_elsewhere(pid: u32) -> bool {
     let network = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
     let theirs = network(&pid.to_string());
     theirs.is_some() && theirs != network("self")
 }
 
-/// What a number that is given for a process stands for.
+/// The meanings of a number given for a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Standing {
     /// A process.
     Runs,
     /// One of the threads of this process.
     Thread { of: u32 },
-    /// A process that has ended, and whose parent has not asked for its status yet.
+    /// A process that has ended, and whose parent has not yet waited for it.
     Zombie,
-    /// Nothing.
+    /// No process or thread.
     Gone,
 }
 
-/// What the number stands for. A thread's has a directory in /proc, too, that is only not listed.
+/// Returns what the number stands for. A thread's, too, has a directory in /proc, which is only not listed.
 pub(super) fn standing(pid: u32) -> Standing {
     match fs::read_to_string(format!("/proc/{pid}/status")) {
         Ok(status) => standing_by(&status, pid),
@@ -55,7 +55,7 @@ pub(super) fn standing(pid: u32) -> Standing {
     }
 }
 
-/// As /proc/PID/status has it (proc_pid_status(5)).
+/// Parses /proc/PID/status (proc_pid_status(5)).
 fn standing_by(status: &str, pid: u32) -> Standing {
     let field =
         |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -69,25 +69,25 @@ fn standing_by(status: &str, pid: u32) -> Standing {
     if ended && number("Threads").unwrap_or(0) <= 1 { Standing::Zombie } else { Standing::Runs }
 }
 
-/// Whether there is such a process, and it has not ended.
+/// Returns whether there is such a process, and it has not ended.
 pub(super) fn runs(pid: u32) -> bool {
     standing(pid) == Standing::Runs
 }
 
-/// Whether its descriptors may be seen.
+/// Returns whether its descriptors may be read.
 pub(super) fn may_see(pid: u32) -> bool {
     fs::read_dir(format!("/proc/{pid}/fd")).is_ok()
 }
 
-/// All process ids that may be seen.
+/// Returns all process ids that can be seen.
 fn all() -> impl Iterator<Item = u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The named processes and all that descend from them.
+/// Returns the named processes and all their descendants.
 pub(super) fn trees(roots: &[u32]) -> Vec<u32> {
-    // Where the kernel names children (CONFIG_PROC_CHILDREN), only these are looked at.
+    // Where the kernel lists children (CONFIG_PROC_CHILDREN), only these are read.
     if Path::new("/proc/thread-self/children").exists() {
         return descend(roots, children);
     }
@@ -111,7 +111,7 @@ fn descend(roots: &[u32], mut children: impl FnMut(u32) -> Vec<u32>) -> Vec<u32>
     found.into_iter().collect()
 }
 
-/// Those of all its threads.
+/// Returns the children of all its threads.
 fn children(pid: u32) -> Vec<u32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let named = threads.map(|thread| fs::read_to_string(thread.path().join("children")));
@@ -121,22 +121,22 @@ fn children(pid: u32) -> Vec<u32> {
     numbers.collect()
 }
 
-/// The fourth field of /proc/PID/stat; the second, in parentheses, may hold anything.
+/// Parses the fourth field of /proc/PID/stat; the second, in parentheses, may hold anything.
 pub(super) fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// The name of a process.
+/// Returns the name of a process.
 pub(super) fn name(pid: u32) -> String {
     let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     comm.trim_end().to_owned()
 }
 
-/// Looking through all processes takes a while: not more often than this.
+/// Searching all processes takes a while: it is not done more often than this.
 const BETWEEN_SEARCHES: Duration = Duration::from_millis(100);
 
-/// Who has which socket: looked up when it is asked for, and kept.
+/// The owners of sockets, looked up on demand and cached.
 #[derive(Debug, Default)]
 pub(super) struct Owners {
     by_inode: HashMap<u64, Process>,
@@ -144,12 +144,12 @@ pub(super) struct Owners {
 }
 
 impl Owners {
-    /// The process that has the socket with this inode, as far as that was looked up.
+    /// Returns the process that has the socket with this inode, as far as that was looked up.
     pub(super) fn known(&self, inode: u64) -> Option<Process> {
         self.by_inode.get(&inode).cloned()
     }
 
-    /// The process that has the socket with this inode; these processes are looked at first.
+    /// Finds the process that has the socket with this inode; these processes are searched first.
     pub(super) fn of(&mut self, inode: u64, first: &[u32]) -> Option<Process> {
         let idle = self.searched.is_none_or(|last| last.elapsed() >= BETWEEN_SEARCHES);
         if inode != 0 && idle && !self.by_inode.contains_key(&inode) {
@@ -162,7 +162,7 @@ impl Owners {
         self.known(inode)
     }
 
-    /// Takes up all sockets of a process. The first process that has one keeps it: a child that
+    /// Notes all sockets of a process. The first process that has a socket keeps it: a child that
     /// has inherited it comes later.
     pub(super) fn look_into(&mut self, pid: u32) {
         let sockets = sockets(pid);
@@ -178,7 +178,7 @@ impl Owners {
     }
 }
 
-/// Inodes and descriptors of a process's sockets.
+/// Returns inodes and descriptors of a process's sockets.
 pub(super) fn sockets(pid: u32) -> Vec<(u64, i32)> {
     let directory = fs::read_dir(format!("/proc/{pid}/fd"));
     let entries = directory.into_iter().flatten().flatten();
@@ -190,7 +190,7 @@ pub(super) fn sockets(pid: u32) -> Vec<(u64, i32)> {
     entries.filter_map(socket).collect()
 }
 
-/// Ports on which somebody listens in the network namespace of a process.
+/// Returns the ports with a listener in the network namespace of a process.
 pub(super) fn listening(pid: u32) -> Vec<u16> {
     let mut ports = Vec::new();
     for table in ["tcp", "tcp6"] {
@@ -200,7 +200,7 @@ pub(super) fn listening(pid: u32) -> Vec<u16> {
     ports
 }
 
-/// The local port of a line of /proc/PID/net/tcp whose state is LISTEN (proc_net_tcp in the
+/// Returns the local port of a line of /proc/PID/net/tcp whose state is LISTEN (proc_net_tcp in the
 /// kernel's documentation): slot, local, remote, state.
 fn listener(line: &str) -> Option<u16> {
     let mut fields = line.split_ascii_whitespace();

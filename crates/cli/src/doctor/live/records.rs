@@ -1,8 +1,8 @@
-//! What libuncork.so keeps of the sockets of the processes that are watched and run under it.
+//! Records that libuncork.so keeps of the sockets of watched processes that run under it.
 //!
-//! It is read out of their memory now and then, as `uncork status` does; that shows sockets while
-//! they are open. A command that is started here is also asked to report at its end, as under
-//! `uncork run --stats`: that shows all of them, with the time that bytes were held.
+//! They are read from the processes' memory now and then, as `uncork status` does; that shows
+//! sockets while they are open. A command that is started here is also asked to report at its end,
+//! as under `uncork run --stats`: that shows all of them, with the time that bytes were held.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -23,17 +23,17 @@ use crate::output::shown;
 use crate::stats::collect::Collector;
 use crate::status;
 
-/// Between two looks, at least; and so many times what a look takes.
+/// Shortest time between two reads, and its least multiple of what a read takes.
 const REST: Duration = Duration::from_millis(50);
 const REST_SHARE: u32 = 20;
-/// A program that was executed has the library after that many looks, or never.
+/// After an exec, a program has the library after that many reads, or never.
 const LOOKS: u32 = 4;
-/// How long reports may be under way when the command has ended.
+/// How long to wait for reports after the command has ended.
 const GRACE: Duration = Duration::from_millis(100);
-/// Processes that are told in notes.
+/// How many processes are named in notes.
 const TOLD: usize = 8;
 
-/// What is known by now.
+/// The records so far.
 #[derive(Default)]
 pub(super) struct Records {
     collector: Option<Collector>,
@@ -42,37 +42,37 @@ pub(super) struct Records {
     kernel: Option<Option<SockDiag>>,
 }
 
-/// A process.
+/// A process, and what is known of it.
 #[derive(Default)]
 struct Known {
     program: String,
     settings: String,
     hold: String,
-    /// What was read on the way, by number and own end: its latest state.
+    /// Records that were read from its memory, by descriptor and own end: the latest state.
     seen: HashMap<(i32, Endpoint), (Endpoint, SocketReport)>,
-    /// What it said itself.
+    /// Records that it reported itself.
     said: Vec<SocketReport>,
-    /// What it is executing, and how often the library was not found there.
+    /// The program that it executes, and how often the library was not found in it.
     executes: PathBuf,
     absent: u32,
     loaded: bool,
 }
 
 impl Records {
-    /// Records of a command that is to be started with [`variable`](Self::variable).
+    /// Creates the records of a command that is to be started with [`variable`](Self::variable).
     pub(super) fn of_command() -> Self {
-        // Whoever wants the report for himself gets it.
+        // If the caller has asked for the report, it goes to the caller.
         let asked = std::env::var_os(variable::STATS).is_some();
         Self { collector: (!asked).then(Collector::listen).and_then(Result::ok), ..Self::default() }
     }
 
-    /// What its environment needs.
+    /// Returns what the command's environment needs.
     pub(super) fn variable(&self) -> Option<(&'static str, OsString)> {
         let collector = self.collector.as_ref()?;
         Some((variable::STATS, collector.address().into()))
     }
 
-    /// Looks into these processes, if it is time.
+    /// Reads the records of these processes, if it is time.
     pub(super) fn look(&mut self, pids: &[u32]) {
         if let Some(collector) = &mut self.collector {
             collector.take_in();
@@ -113,7 +113,7 @@ impl Records {
         }
     }
 
-    /// Puts what was kept into the report. These processes are still there.
+    /// Adds the records to the report. These processes still exist.
     pub(super) fn finish(mut self, pids: &[u32], report: &mut Report) {
         self.look_now(pids);
         self.take_reports();
@@ -145,7 +145,7 @@ impl Records {
 }
 
 impl Known {
-    /// What is in its memory now.
+    /// Notes what is in its memory now.
     fn seen(&mut self, pid: u32, report: ProcessReport, connections: &HashMap<u64, Ends>) {
         self.about(&report);
         let inodes: HashMap<i32, u64> =
@@ -171,7 +171,7 @@ impl Known {
         self.settings = named.join(", ");
     }
 
-    /// All that it said; what it has not said, as it was seen.
+    /// Returns all records that it reported; those that it has not, as they were read.
     fn sockets(&self) -> Vec<&SocketReport> {
         if self.said.is_empty() {
             return self.seen.values().map(|(_, socket)| socket).collect();
@@ -210,7 +210,7 @@ impl Known {
         }
     }
 
-    /// The process in a sentence or two.
+    /// Describes the process in a sentence or two.
     fn told(&self, pid: u32) -> String {
         let sockets = self.sockets();
         let wrote: Vec<_> = sockets.iter().filter(|socket| socket.writes > 0).collect();
@@ -256,7 +256,7 @@ impl Known {
     }
 }
 
-/// What was pushed, and what went as it was written.
+/// Returns the packets of a socket: those that were pushed, and those that left as they were written.
 fn packets(socket: &SocketReport) -> u64 {
     socket.writes.saturating_sub(socket.packets_saved)
 }

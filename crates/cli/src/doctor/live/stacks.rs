@@ -7,12 +7,12 @@ use uncork_bpf::Stack;
 use super::symbols::Symbols;
 use super::unwind;
 
-/// Calls of a stack that are shown.
+/// How many calls of a stack are shown.
 const SHOWN: usize = 6;
-/// How CPython marks its own functions in the map for perf.
+/// How CPython marks its own functions in the perf map.
 const PYTHON: &str = "py::";
 
-/// The places that were told.
+/// The call stacks seen so far.
 #[derive(Debug, Default)]
 pub(super) struct Stacks {
     symbols: Symbols,
@@ -20,7 +20,7 @@ pub(super) struct Stacks {
 }
 
 impl Stacks {
-    /// A place was looked at. The process has to be there still: its files have the names.
+    /// Notes a stack. The process must still exist: the names are in its files.
     pub(super) fn told(&mut self, stack: &Stack) {
         let image = self.symbols.image(stack.pid);
         let calls = unwind::calls(stack, &image);
@@ -28,13 +28,13 @@ impl Stacks {
         self.places.insert(stack.place, worth_telling(names));
     }
 
-    /// The calls at a place, innermost first.
+    /// Returns the calls at a place, innermost first.
     pub(super) fn at(&self, place: u64) -> Vec<String> {
         self.places.get(&place).cloned().unwrap_or_default()
     }
 }
 
-/// Packages of Go's own library between a program and its socket.
+/// Returns whether it is in a package of Go's own library between a program and its socket.
 fn of_go(name: &str) -> bool {
     ["runtime.", "runtime/", "internal/", "syscall.", "net.("]
         .iter()

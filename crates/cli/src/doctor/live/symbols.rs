@@ -1,5 +1,5 @@
-//! What is at an address of a process: its mapping, the function by the symbol table of the file
-//! that is mapped there or by the process's own map for perf, and the tables for unwinding.
+//! Resolves an address of a process: its mapping, the function by the symbol table of the file that
+//! is mapped there or by the process's own perf map, and the unwind tables.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,30 +13,30 @@ use super::unwind::Tables;
 use crate::output::shown;
 use crate::pids;
 
-/// A larger file is not read for its symbols.
+/// The symbols of a larger file are not read.
 const LARGEST_BYTES: u64 = 512 << 20;
-/// Nor a larger map for perf.
+/// Nor is a larger perf map.
 const LARGEST_MAP_BYTES: u64 = 64 << 20;
 
-/// The symbols of all files that were met.
+/// The symbols of all files so far.
 #[derive(Debug, Default)]
 pub(super) struct Symbols {
-    /// By device, inode and time of change: a path is another file in another container, and after
-    /// an upgrade.
+    /// Files by device, inode and change time: the same path is another file in another container,
+    /// and after an upgrade.
     files: HashMap<(u64, u64, i64), Option<Rc<File>>>,
 }
 
 /// An executable file or a library.
 #[derive(Debug, Default)]
 pub(super) struct File {
-    /// Address, length in octets, name; in order.
+    /// Address, length in octets, name; sorted.
     functions: Vec<(u64, u64, String)>,
-    /// Parts of the file, by offset and length, and the address that each is meant for.
+    /// Parts of the file, by offset and length, and the address at which each is to be loaded.
     segments: Vec<(u64, u64, u64)>,
     pub(super) tables: Tables,
 }
 
-/// Code in a process's memory.
+/// A mapping of code in a process's memory.
 #[derive(Debug)]
 pub(super) struct Mapping {
     pub(super) from: u64,
@@ -46,21 +46,21 @@ pub(super) struct Mapping {
     pub(super) file: Option<Rc<File>>,
 }
 
-/// A process's code, as it was mapped when it was looked at.
+/// A process's code, as it was mapped when it was read.
 #[derive(Debug, Default)]
 pub(super) struct Image {
     pub(super) mappings: Vec<Mapping>,
-    /// Code that the process made itself, as it told perf.
+    /// Code that the process generated, from its perf map.
     made: Vec<(u64, u64, String)>,
 }
 
 impl Symbols {
-    /// Takes a look at a process; there is nothing to see if it is gone.
+    /// Reads the code of a process; it is empty if the process is gone.
     pub(super) fn image(&mut self, pid: u32) -> Image {
         let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
         let mut mappings: Vec<_> = maps.lines().filter_map(mapping).collect();
         for mapping in &mut mappings {
-            // As the process sees it: its root may be another one.
+            // By the process's own root directory, which may be another one.
             mapping.file = self.file(&format!("/proc/{pid}/root{}", mapping.path));
         }
         Image { mappings, made: made(pid) }
@@ -74,7 +74,7 @@ impl Symbols {
 }
 
 impl Image {
-    /// A name for what is at this address. A return address is behind the call: give it less one.
+    /// Returns a name for this address. A return address follows the call: pass it less one.
     pub(super) fn name(&self, address: u64) -> String {
         let inside = |map: &&Mapping| (map.from..map.to).contains(&address);
         let Some(map) = self.mappings.iter().find(inside) else {
@@ -92,7 +92,7 @@ impl Image {
     }
 }
 
-/// A line of /proc/PID/maps (proc_pid_maps(5)): range, rights, offset, device, inode, path.
+/// Parses a line of /proc/PID/maps (proc_pid_maps(5)): range, permissions, offset, device, inode, path.
 fn mapping(line: &str) -> Option<Mapping> {
     let mut fields = line.splitn(6, ' ');
     let (from, to) = fields.next()?.split_once('-')?;
@@ -105,10 +105,10 @@ fn mapping(line: &str) -> Option<Mapping> {
     code.then_some(Mapping { from: hex(from)?, to: hex(to)?, offset, path, file: None })
 }
 
-/// The map that programs with code of their own write for perf (perf-PID.map; `python -X perf`,
+/// Reads the map that programs with generated code write for perf (perf-PID.map; `python -X perf`,
 /// `node --perf-basic-prof`). Like perf, it trusts none that another user has written.
 fn made(pid: u32) -> Vec<(u64, u64, String)> {
-    // By the number that the process knows itself by.
+    // The map is named by the number of the process in its own namespace.
     let own = pids::in_namespaces(pid).last().copied().unwrap_or(pid);
     let path = format!("/proc/{pid}/root/tmp/perf-{own}.map");
     let owner =
@@ -127,7 +127,7 @@ fn made(pid: u32) -> Vec<(u64, u64, String)> {
     made
 }
 
-/// Begin and length in hexadecimal, then the name.
+/// Parses a line: begin and length in hexadecimal, then the name.
 fn made_line(line: &str) -> Option<(u64, u64, String)> {
     let mut fields = line.splitn(3, ' ');
     let mut hex = || u64::from_str_radix(fields.next()?.trim_start_matches("0x"), 16).ok();
@@ -135,7 +135,7 @@ fn made_line(line: &str) -> Option<(u64, u64, String)> {
     Some((from, octets, shown(fields.next()?).into_owned()))
 }
 
-/// The last one that begins here or before, if it goes so far.
+/// Returns the last function that begins at or before the address, if it extends that far.
 fn find(functions: &[(u64, u64, String)], address: u64) -> Option<&str> {
     let next = functions.partition_point(|(begin, _, _)| *begin <= address);
     let (begin, octets, name) = functions.get(next.checked_sub(1)?)?;
@@ -177,7 +177,7 @@ impl File {
         Some(Self { functions, segments: segments.collect(), tables })
     }
 
-    /// The address that an offset in the file is meant for.
+    /// Returns the address at which an offset in the file is to be loaded.
     pub(super) fn meant(&self, offset: u64) -> Option<u64> {
         let inside =
             |(from, bytes, _): &&(u64, u64, u64)| (*from..*from + *bytes).contains(&offset);

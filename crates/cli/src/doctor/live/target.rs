@@ -21,14 +21,14 @@ use crate::doctor::words;
 use crate::failure::Failure;
 use crate::output::{complain, shown};
 
-/// Processes that run, or a command that is to be run.
+/// Running processes, or a command to be run.
 pub(super) struct Target {
     /// The processes that were named.
     pub(super) pids: Vec<u32>,
     command: Vec<OsString>,
     json: bool,
     quiet: bool,
-    /// How long processes are watched; a command, until it ends.
+    /// How long processes are watched; a command is watched until it ends.
     duration: Option<Duration>,
     until: Option<Instant>,
     child: Option<Child>,
@@ -68,13 +68,13 @@ impl Target {
         Ok(target)
     }
 
-    /// Whether all processes that were named are still there, now that they are watched.
+    /// Checks that all the named processes still exist, now that they are watched.
     pub(super) fn still_stands(&self) -> Result<(), Failure> {
         self.pids.iter().try_for_each(|pid| stands(*pid))
     }
 
-    /// Says what is being done (`tracing`, or less), where somebody may be waiting for the end of
-    /// it.
+    /// Says what is being done (`tracing`, or less), on a terminal where a user may be waiting for
+    /// the end of it.
     pub(super) fn announce(&self, what: &str) {
         let Some(duration) = self.duration.filter(|_| !self.quiet) else { return };
         let pids: Vec<String> = self.pids.iter().map(u32::to_string).collect();
@@ -86,13 +86,13 @@ impl Target {
         ));
     }
 
-    /// Begins: starts the command, if there is one, with this variable in its environment. Its
-    /// first instruction is watched already.
+    /// Begins: starts the command, if there is one, with this variable in its environment. It is
+    /// watched from its first instruction.
     pub(super) fn start(
         &mut self,
         variable: Option<(&'static str, OsString)>,
     ) -> Result<(), Failure> {
-        // What it took to get ready is not watched.
+        // The time of the preparations does not count.
         self.until = self.duration.map(|duration| Instant::now() + duration);
         let Some((name, arguments)) = self.command.split_first() else { return Ok(()) };
         let file = command::find(name, std::env::var_os("PATH").as_deref())?;
@@ -111,7 +111,7 @@ impl Target {
         Ok(())
     }
 
-    /// Whether there is nothing more to wait for.
+    /// Returns whether there is nothing more to wait for.
     pub(super) fn is_over(&mut self) -> bool {
         if self.terminated.load(Ordering::Relaxed) {
             self.end_command();
@@ -162,7 +162,7 @@ impl Target {
         }
     }
 
-    /// The command, and how it ended.
+    /// Returns the command, and how it ended.
     pub(super) fn told(&self) -> Option<report::Command> {
         let words: Vec<_> = self.command.iter().map(|word| word.to_string_lossy()).collect();
         let status = self.ended.and_then(|ended| ended.code());
@@ -170,13 +170,13 @@ impl Target {
         self.child.is_some().then(|| report::Command { line: words.join(" "), status, signal })
     }
 
-    /// Whether a command is to be started.
+    /// Returns whether a command is to be started.
     pub(super) fn is_command(&self) -> bool {
         !self.command.is_empty()
     }
 }
 
-/// Whether this is the number of a process that runs; if not, the failure says what it is.
+/// Checks that this is the number of a running process; if not, the failure says what it is.
 fn stands(pid: u32) -> Result<(), Failure> {
     let sentence = match processes::standing(pid) {
         Standing::Runs => return Ok(()),

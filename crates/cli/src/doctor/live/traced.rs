@@ -13,7 +13,7 @@ use crate::doctor::words;
 use crate::failure::Failure;
 use crate::output::complain;
 
-/// Loads the programs and names the processes. The error is a sentence.
+/// Loads the programs and names the processes to them. The error is a sentence.
 pub(super) fn start(target: &Target, settings: Settings) -> Result<Tracer, String> {
     let begin = || -> Result<Tracer, uncork_bpf::Error> {
         let tracer = Tracer::start(settings)?;
@@ -38,7 +38,7 @@ pub(super) fn start(target: &Target, settings: Settings) -> Result<Tracer, Strin
     Ok(tracer)
 }
 
-/// Listens until the target is over.
+/// Takes in events until the target is over.
 pub(super) fn watch(
     mut tracer: Tracer,
     target: &mut Target,
@@ -62,7 +62,7 @@ pub(super) fn watch(
         live.forget(monotonic().saturating_sub(BOTH_TOLD));
     }
     let traced = tracer.traced();
-    // Those that are left have their descriptors still.
+    // The processes that are left still have their descriptors.
     traced.iter().for_each(|pid| watcher.owners.look_into(*pid));
     let rest = tracer.finish().map_err(failed)?;
     rest.events.into_iter().for_each(|told| watcher.hear(told, &traced, live));
@@ -100,14 +100,14 @@ impl Watcher {
         }
     }
 
-    /// Looks how a process was started, while it is still there.
+    /// Reads how a process was started, while it still exists.
     fn meet(&mut self, pid: u32, live: &mut Live) {
         if let Some(Started { command, can_preload }) = self.commands.met(pid) {
             live.started(pid, command, can_preload);
         }
     }
 
-    /// Finds who has the socket while it is still there, and passes it on.
+    /// Finds the socket's owner while that still exists, and passes the event on.
     fn event(&mut self, mut event: Event, place: Option<u64>, traced: &[u32], live: &mut Live) {
         let (ends, inode, pids) = match &mut event {
             Event::Held(held) => {
@@ -121,7 +121,7 @@ impl Watcher {
             Event::Lost(lost) => (lost.ends, 0, [0, 0]),
         };
         let process = match &event {
-            // It is gone, and there may be many of them.
+            // The socket is gone, and there may be many of them.
             Event::Socket(_) => self.owners.known(inode),
             _ => self.owners.of(inode, traced),
         };

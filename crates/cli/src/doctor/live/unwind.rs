@@ -1,5 +1,5 @@
-//! Who called whom: from a thread's registers and a copy of its stack, by the tables that compilers
-//! leave for exceptions (.eh_frame), by frame pointers where there are none.
+//! Stack unwinding: from a thread's registers and a copy of its stack, by the tables that compilers
+//! leave for exceptions (.eh_frame), or by frame pointers where there are none.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -8,21 +8,21 @@ use uncork_bpf::Stack;
 
 use super::symbols::Image;
 
-/// Calls that are followed.
+/// How many calls are followed.
 const DEEPEST: usize = 128;
 
-/// What a file says of its stack frames.
+/// The unwind tables of a file.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Tables {
-    /// Address and data.
+    /// Address and data of the section.
     pub(super) eh_frame: Option<(u64, Rc<[u8]>)>,
     pub(super) eh_frame_hdr: Option<(u64, Rc<[u8]>)>,
     pub(super) debug_frame: Option<Rc<[u8]>>,
     pub(super) got: Option<Range<u64>>,
 }
 
-/// The places in the code that led to the call, innermost first: each is inside of the instruction
-/// that called.
+/// Returns the places in the code that led to the call, innermost first: each is inside the calling
+/// instruction.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(super) fn calls(stack: &Stack, image: &Image) -> Vec<u64> {
     use framehop::{CacheNative, Unwinder as _, UnwinderNative};
@@ -69,12 +69,12 @@ fn module(mapping: &super::symbols::Mapping) -> Option<framehop::Module<Rc<[u8]>
         debug_frame: tables.debug_frame,
         ..ExplicitModuleSectionInfo::default()
     };
-    // Where address 0 of the file is.
+    // Where address 0 of the file is mapped.
     let base = mapping.from.wrapping_sub(file.meant(mapping.offset)?);
     Some(framehop::Module::new(String::new(), mapping.from..mapping.to, base, sections))
 }
 
-/// Without tables for this machine: the caller of the kernel, and who called that.
+/// Without tables for this machine, returns the caller of the kernel, and its caller.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(super) fn calls(stack: &Stack, _image: &Image) -> Vec<u64> {
     let mut calls = vec![stack.ip];

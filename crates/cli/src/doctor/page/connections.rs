@@ -1,4 +1,4 @@
-//! The connections, worst first, each with its ends, findings and cures.
+//! The connections, worst first, each with its ends, findings and remedies.
 
 use uncork_doctor::{Connection, Finding, Kind, Party};
 
@@ -6,19 +6,19 @@ use super::sequence;
 use crate::doctor::words;
 use crate::page::svg::{escape, put};
 
-/// Connections that are listed.
+/// How many connections are listed.
 pub(super) const LISTED: usize = 100;
 
-/// Connections whose stalls are drawn.
+/// For how many connections stalls are drawn.
 const DRAWN: usize = 20;
 
-/// Connections that are open to begin with.
+/// How many connections are expanded initially.
 const OPEN: usize = 1;
 
-/// Connections without a stall that are listed, if they were asked for.
+/// How many connections without a stall are listed, if they were asked for.
 const WELL: usize = 200;
 
-/// All that have a finding.
+/// Lists all connections with a finding.
 pub(super) fn list(out: &mut String, connections: &[&Connection]) {
     if connections.is_empty() {
         return;
@@ -50,7 +50,7 @@ fn one(out: &mut String, number: usize, connection: &Connection) {
         breakable(&connection.server.endpoint.to_string()),
         escape(&words::cost(connection))
     );
-    // A link to what is inside opens it.
+    // A link to something inside expands it.
     put!(out, "<div id=\"c{number}\" class=\"inside\">");
     ends(out, connection);
     for finding in &connection.findings {
@@ -59,12 +59,12 @@ fn one(out: &mut String, number: usize, connection: &Connection) {
     put!(out, "</div>\n</details>");
 }
 
-/// An address that may be broken between its groups, in a narrow column.
+/// Returns an address that may be broken between its groups, in a narrow column.
 fn breakable(address: &str) -> String {
     escape(address).replace(':', ":<wbr>")
 }
 
-/// What a row says of one end.
+/// A function that returns a row's text for one end.
 type Cell = fn(&Party) -> String;
 
 fn ends(out: &mut String, connection: &Connection) {
@@ -163,7 +163,7 @@ fn finding(out: &mut String, finding: &Finding, drawn: bool) {
     put!(out, "</div>");
 }
 
-/// What to do about it: each line for itself, to be copied.
+/// Lists the remedies: each line separately, to be copied.
 pub(super) fn remedies(out: &mut String, finding: &Finding) {
     if finding.remedies.is_empty() {
         put!(out, "<p class=\"soft\">There is no setting for this: look into the program.</p>");
@@ -182,7 +182,7 @@ pub(super) fn remedies(out: &mut String, finding: &Finding) {
     put!(out, "</ul>");
 }
 
-/// Those that are well: listed only if they were asked for.
+/// Lists connections without a stall, only if they were asked for.
 pub(super) fn well(out: &mut String, connections: &[&Connection]) {
     if connections.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! What was found, kind by kind: how it comes about, what it looked like, how long it took.
+//! The findings, kind by kind: how each comes about, what it looked like, how long it took.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::doctor::table::{OfKind, kinds};
 use crate::doctor::words;
 use crate::page::svg::{escape, put};
 
-/// Connections that a section points at.
+/// How many connections a section links to.
 const NAMED: usize = 8;
 
-/// A finding, its connection, and the number of that in the list.
+/// A finding, its connection, and that connection's number in the list.
 #[derive(Clone, Copy)]
 struct Numbered<'a> {
     number: usize,
@@ -24,7 +24,7 @@ struct Numbered<'a> {
 }
 
 impl Numbered<'_> {
-    /// Its connection's number, which leads there; both ends if it is not listed.
+    /// Returns a link with the connection's number; both ends if it is not listed.
     fn link(&self) -> String {
         let Self { number, connection, .. } = self;
         if *number > LISTED {
@@ -35,7 +35,7 @@ impl Numbered<'_> {
     }
 }
 
-/// One line for each kind.
+/// Writes one line for each kind.
 pub(super) fn overview(out: &mut String, connections: &[&Connection]) {
     if connections.is_empty() {
         return;
@@ -65,7 +65,7 @@ pub(super) fn overview(out: &mut String, connections: &[&Connection]) {
     put!(out, "</tbody>\n</table>\n</div>\n</section>");
 }
 
-/// A section for each kind, worst first.
+/// Writes a section for each kind, worst first.
 pub(super) fn sections(out: &mut String, connections: &[&Connection]) {
     for row in kinds(connections) {
         let mut findings: Vec<Numbered<'_>> = Vec::new();
@@ -105,7 +105,7 @@ fn section(out: &mut String, row: &OfKind, findings: &[Numbered<'_>]) {
     put!(out, "<div class=\"column\">");
     let buckets = spread::sum(findings.iter().map(|numbered| &numbered.finding.histogram));
     if let Some(picture) = spread::render(&buckets) {
-        // What queues is as late as the queue is long: no timer ends it.
+        // Queued data is as late as the queue is long: no timer ends it.
         let (title, caption) = match row.kind {
             Kind::SenderQueue => ("How late ACKs and replies were", in_all(&buckets)),
             _ => ("How long each took", clusters(&buckets) + &path(findings)),
@@ -140,7 +140,7 @@ fn cost(row: &OfKind) -> String {
     }
 }
 
-/// That the path is part of what was measured, where it is long enough to move a cluster.
+/// Says that the path is part of what was measured, where it is long enough to move a cluster.
 fn path(findings: &[Numbered<'_>]) -> String {
     const LONG: Duration = Duration::from_millis(5);
     let waits_for_ack = |finding: &Finding| {
@@ -167,7 +167,7 @@ fn in_all(buckets: &[Bucket]) -> String {
     format!("{} in all.", words::thousands(all))
 }
 
-/// What stands out of a distribution, in words.
+/// Describes what stands out in a distribution.
 fn clusters(buckets: &[Bucket]) -> String {
     let all: u64 = buckets.iter().map(|bucket| bucket.count).sum();
     let near = CLUSTERS.iter().map(|cluster| (cluster, spread::within(buckets, cluster)));
@@ -187,7 +187,7 @@ fn clusters(buckets: &[Bucket]) -> String {
     }
 }
 
-/// Where to read on.
+/// Links to the worst connections.
 fn worst(out: &mut String, findings: &[Numbered<'_>]) {
     let mut seen = HashSet::new();
     let numbers: Vec<usize> =

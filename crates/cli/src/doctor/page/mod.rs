@@ -1,6 +1,5 @@
-//! The report as one page of HTML that needs nothing from anywhere: no script, no font, no picture
-//! but those in it. What a capture brought along is escaped, and the page's own policy would keep
-//! a browser from following it.
+//! The report as a self-contained page of HTML: no script, no font, no picture but those in it. What
+//! comes from a capture is escaped, and the page's own policy would keep a browser from following it.
 
 mod connections;
 mod kinds;
@@ -13,7 +12,7 @@ use super::words;
 use crate::page::document;
 use crate::page::svg::{escape, put};
 
-/// The whole page.
+/// Renders the whole page.
 pub(crate) fn render(report: &Report) -> String {
     let (ill, well): (Vec<_>, Vec<_>) = report.connections.iter().partition(|c| is_ill(c));
     let mut body = String::new();
@@ -26,12 +25,12 @@ pub(crate) fn render(report: &Report) -> String {
     document(&format!("uncork doctor: {}", words::verdict(report)), &body)
 }
 
-/// Whether something is wrong with it.
+/// Returns whether something is wrong with it.
 fn is_ill(connection: &Connection) -> bool {
     connection.findings.iter().any(|finding| finding.severity > Severity::Harmless)
 }
 
-/// The sentence, and its numbers in large.
+/// Writes the sentence, and its numbers in large type.
 fn header(out: &mut String, report: &Report) {
     let summary = &report.summary;
     put!(out, "<header>\n<p class=\"brand\">uncork doctor</p>");
@@ -65,7 +64,7 @@ fn figure(out: &mut String, number: &str, what: &str, more: &str) {
     put!(out, "<div><b>{number}</b><strong>{what}</strong><span>{more}</span></div>");
 }
 
-/// What it was made from.
+/// Writes what the report was made from.
 fn capture(out: &mut String, report: &Report) {
     let summary = &report.summary;
     let mut facts = vec![
@@ -100,7 +99,7 @@ fn capture(out: &mut String, report: &Report) {
     );
 }
 
-/// Where a kind has its section.
+/// Returns the anchor of a kind's section.
 fn anchor(kind: Kind) -> String {
     let name = serde_json::to_value(kind).ok();
     name.and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()

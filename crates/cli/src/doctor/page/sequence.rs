@@ -1,7 +1,7 @@
-//! The sequence diagram of one stall: time runs down, the two ends stand left and right.
+//! The sequence diagram of one stall: time runs downwards, the two ends are on the left and right.
 //!
-//! The longest silence and all else that is long are drawn to one scale, with a ruler. What
-//! follows each other faster than can be read is spread, and has its times beside it.
+//! The longest silence and all other long intervals are drawn to one scale, with a ruler. Events
+//! that follow each other too closely to be read are spread out, with their times beside them.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ const TOP: f64 = 52.0;
 const STEP: f64 = 23.0;
 /// Height of the longest silence.
 const SILENCE: f64 = 190.0;
-/// More events than this are no picture.
+/// With more events than this there is no picture.
 const MOST: usize = 24;
 
-/// Where the columns are.
+/// Positions of the columns.
 struct Columns {
     client: f64,
     server: f64,
@@ -47,7 +47,7 @@ impl Columns {
         }
     }
 
-    /// Away from the other end.
+    /// Returns the direction away from the other end.
     fn outward(role: Role) -> f64 {
         match role {
             Role::Client => -1.0,
@@ -60,13 +60,13 @@ impl Columns {
     }
 }
 
-/// What is drawn at which height.
+/// An event and the height at which it is drawn.
 struct Placed<'a> {
     seen: &'a Seen,
     y: f64,
 }
 
-/// The picture, if there is anything to draw.
+/// Renders the picture, if there is anything to draw.
 pub(super) fn render(finding: &Finding, example: &Example) -> Option<String> {
     let placed = place(example)?;
     let columns = Columns::of(example);
@@ -88,8 +88,8 @@ pub(super) fn render(finding: &Finding, example: &Example) -> Option<String> {
     Some(picture.finish(bottom + 6.0, &told))
 }
 
-/// Each event as far below the one before as the time between them, at one scale, but never too
-/// close to be read.
+/// Places each event as far below the one before as the time between them, at one scale, but never
+/// too close to be read.
 fn place(example: &Example) -> Option<Vec<Placed<'_>>> {
     let mut events: Vec<&Seen> = example.events.iter().take(MOST).collect();
     events.sort_by_key(|seen| seen.at);
@@ -107,8 +107,8 @@ fn place(example: &Example) -> Option<Vec<Placed<'_>>> {
     Some(events.iter().copied().zip(heights).map(|(seen, y)| Placed { seen, y }).collect())
 }
 
-/// The events of the stall and those close to it: what is parted from it by another long silence
-/// would only take its room.
+/// Returns the events of the stall and those close to it: what is separated from it by another long
+/// silence would only take up space.
 fn around(example: &Example, events: &[&Seen]) -> std::ops::Range<usize> {
     let length = example.end.saturating_sub(example.begin);
     let far = |pair: &[&Seen]| pair[1].at.saturating_sub(pair[0].at) * 4 > length * 3;
@@ -124,7 +124,7 @@ fn around(example: &Example, events: &[&Seen]) -> std::ops::Range<usize> {
     first..last
 }
 
-/// Units for each millisecond, so that the longest silence has its height.
+/// Returns the units per millisecond that give the longest silence its height.
 fn scale(events: &[&Seen]) -> Option<f64> {
     let between = events.windows(2).map(|pair| ms(pair[1].at.saturating_sub(pair[0].at)));
     let longest = between.fold(0.0, f64::max);
@@ -135,12 +135,12 @@ fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// Milliseconds since the stall began; before it they are negative.
+/// Returns the milliseconds since the stall began; negative before it.
 fn since(example: &Example, at: Duration) -> f64 {
     ms(at) - ms(example.begin)
 }
 
-/// A mark for every so many milliseconds, where the drawing is to scale.
+/// Draws a mark for every so many milliseconds, where the drawing is to scale.
 fn ruler(picture: &mut Picture, example: &Example, placed: &[Placed<'_>]) {
     for pair in placed.windows(2) {
         let (from, to) = (since(example, pair[0].seen.at), since(example, pair[1].seen.at));
@@ -164,7 +164,7 @@ fn ruler(picture: &mut Picture, example: &Example, placed: &[Placed<'_>]) {
     }
 }
 
-/// A round number of milliseconds, not below `least`.
+/// Returns a round number of milliseconds, not below `least`.
 fn tick(least: f64) -> f64 {
     let mut power = 1.0;
     loop {
@@ -191,7 +191,7 @@ fn lanes(picture: &mut Picture, columns: &Columns, bottom: f64) {
     }
 }
 
-/// A bar at each end for as long as it held something.
+/// Draws a bar at each end for as long as it held something.
 fn holders(
     picture: &mut Picture,
     columns: &Columns,
@@ -220,13 +220,13 @@ fn holders(
             let ack = matches!(seen.what, What::Ack | What::Data);
             seen.by == role && ack && seen.at > example.begin && seen.at <= example.end
         };
-        // The last of them let the bytes go; earlier ones were for something else.
+        // The last of them released the bytes; earlier ones were for something else.
         let ack = placed.iter().map(|placed| placed.seen).rfind(acknowledges);
         bar(role, ack.map_or(example.end, |ack| ack.at), "ack", "the ACK was held here");
     }
 }
 
-/// The height of a moment that need not be an event's.
+/// Returns the height of a moment that need not be an event's.
 fn height_at(placed: &[Placed<'_>], at: Duration) -> f64 {
     let after = placed.iter().position(|placed| placed.seen.at >= at);
     match after {
@@ -241,7 +241,7 @@ fn height_at(placed: &[Placed<'_>], at: Duration) -> f64 {
     }
 }
 
-/// The band in which nothing moves, and whose doing that is.
+/// Draws the band in which nothing moves, and says which end caused it.
 fn silence(
     picture: &mut Picture,
     columns: &Columns,
@@ -259,7 +259,7 @@ fn silence(
         return;
     }
     let (x, width) = (columns.client + 14.0, columns.server - columns.client - 28.0);
-    // Nothing that TCP would have lost.
+    // TCP has lost no time here.
     let calm = if finding.kind == Kind::Application { " calm" } else { "" };
     picture.rect((x, top), (width, bottom - top), &format!("silence{calm}"), "");
     let centre = f64::midpoint(top, bottom);
@@ -288,7 +288,7 @@ fn why(finding: &Finding, example: &Example) -> Vec<String> {
         }
         (Kind::Retransmission, Some(role)) => lines.push(format!("{role} waits for an ACK")),
         (Kind::ZeroWindow, Some(role)) => {
-            // Nobody holds an ACK: it comes, and says that there is no room.
+            // No ACK is held: it arrives, and says that there is no room.
             let reader = role.other();
             return vec![format!("{reader} does not read"), format!("{role} must wait")];
         }
@@ -346,7 +346,7 @@ fn event(picture: &mut Picture, columns: &Columns, placed: &[Placed<'_>], at: us
     }
 }
 
-/// How a segment is drawn: by what it carries, who sent it, and whether it was sent again.
+/// Returns the style of a segment: by what it carries, which end sent it, and whether it was retransmitted.
 fn class(placed: &[Placed<'_>], at: usize) -> &'static str {
     let seen = placed[at].seen;
     let again = |later: &Placed<'_>| {
@@ -391,7 +391,7 @@ fn time(picture: &mut Picture, example: &Example, placed: &Placed<'_>) {
     picture.text((TIMES, placed.y + 3.5), Anchor::End, "time", &text);
 }
 
-/// A number with a sign as wide as its digits.
+/// Returns a number with a sign as wide as its digits.
 fn minus(number: String) -> String {
     number.replace('-', "−")
 }

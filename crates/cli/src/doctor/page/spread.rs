@@ -1,4 +1,4 @@
-//! How long stalls took: a histogram on a logarithmic axis of time.
+//! The duration of stalls: a histogram on a logarithmic time axis.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ const FLOOR: f64 = 150.0;
 /// Top of the tallest bar: its number stands above it.
 const TALLEST: f64 = TOP + 10.0;
 
-/// A length that tells what a stall was: of these, clusters are made of.
+/// A duration that identifies a kind of stall: clusters form around it.
 pub(super) struct Cluster {
-    /// As it is called.
+    /// Its name.
     pub(super) name: &'static str,
     from: Duration,
     to: Duration,
@@ -43,7 +43,7 @@ pub(super) const CLUSTERS: [Cluster; 2] = [
     },
 ];
 
-/// Distributions of several findings as one.
+/// Merges the distributions of several findings.
 pub(super) fn sum<'a>(histograms: impl IntoIterator<Item = &'a Vec<Bucket>>) -> Vec<Bucket> {
     let mut all: Vec<Bucket> = histograms.into_iter().flatten().copied().collect();
     all.sort_by_key(|bucket| (bucket.from, bucket.to));
@@ -59,7 +59,7 @@ pub(super) fn sum<'a>(histograms: impl IntoIterator<Item = &'a Vec<Bucket>>) -> 
     sum
 }
 
-/// How many lie in a cluster: those whose bucket's middle does.
+/// Returns how many lie in a cluster: those whose bucket's middle does.
 pub(super) fn within(buckets: &[Bucket], cluster: &Cluster) -> u64 {
     let middle = |bucket: &Bucket| (bucket.from + bucket.to) / 2;
     let inside = |bucket: &&Bucket| (cluster.from..cluster.to).contains(&middle(bucket));
@@ -74,7 +74,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// Holds all buckets, and the clusters for comparison.
+    /// Returns an axis that holds all buckets, and the clusters for comparison.
     fn of(buckets: &[Bucket]) -> Self {
         let first = buckets.first().map_or(1.0, |bucket| ms(bucket.from));
         let last = buckets.iter().map(|bucket| ms(bucket.to)).fold(1.0, f64::max);
@@ -93,7 +93,7 @@ fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// The picture, if anything was measured.
+/// Renders the picture, if anything was measured.
 pub(super) fn render(buckets: &[Bucket]) -> Option<String> {
     let most = buckets.iter().map(|bucket| bucket.count).max()?;
     let axis = Axis::of(buckets);
@@ -108,7 +108,7 @@ pub(super) fn render(buckets: &[Bucket]) -> Option<String> {
     ticks(&mut picture, axis);
     for bucket in buckets {
         let (from, to) = (axis.x(bucket.from), axis.x(bucket.to));
-        // Rare ones are seen, too.
+        // Rare durations must be visible, too.
         let height = (bucket.count as f64 / most as f64 * (FLOOR - TALLEST)).max(2.5);
         let title = format!(
             "{} to {}: {}",
@@ -138,7 +138,7 @@ fn ticks(picture: &mut Picture, axis: Axis) {
     }
 }
 
-/// A power of ten milliseconds.
+/// Formats a power of ten milliseconds.
 fn round(power: i32) -> String {
     match power {
         -3..0 => format!("{:.0} µs", 10f64.powi(power + 3)),
@@ -147,7 +147,7 @@ fn round(power: i32) -> String {
     }
 }
 
-/// The number at the tallest bar: there is no axis of counts.
+/// Writes the number at the tallest bar: there is no axis of counts.
 fn tallest(picture: &mut Picture, axis: Axis, buckets: &[Bucket], most: u64) {
     let Some(bucket) = buckets.iter().find(|bucket| bucket.count == most) else { return };
     let x = f64::midpoint(axis.x(bucket.from), axis.x(bucket.to));

@@ -19,12 +19,12 @@ fn all() -> Vec<(&'static str, String)> {
     .into()
 }
 
-/// What stands between `begin` and the next quotation mark, wherever that is.
+/// Returns all text between `begin` and the next quotation mark.
 fn values<'a>(page: &'a str, begin: &str) -> Vec<&'a str> {
     page.split(begin).skip(1).filter_map(|rest| rest.split('"').next()).collect()
 }
 
-/// The names of the elements that are opened.
+/// Returns the names of the opening tags.
 fn elements(page: &str) -> Vec<&str> {
     let name = |rest: &'_ str| rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '!');
     page.split('<').skip(1).filter_map(|rest| rest.get(..name(rest)?)).collect()
@@ -161,7 +161,7 @@ fn a_page_without_findings_is_a_page() {
     assert!(render(&samples::slow_program()).contains("<h1>TCP is not to blame"));
 }
 
-/// Of a shut window nobody holds an ACK, and no timer of an ACK ends what waits in a queue.
+/// With a shut window no end holds an ACK, and no ACK timer ends what waits in a queue.
 #[test]
 fn nobody_is_blamed_for_what_another_mechanism_does() {
     let page = render(&samples::every_kind());

@@ -1,16 +1,16 @@
-//! A table that leaves columns out before it breaks a word.
+//! A table that drops columns before it breaks a word.
 
 use crate::tables::{self, Width};
 
 /// Blanks of a column: one on each side of its longest cell.
 const PADDING: usize = 2;
 
-/// A table, and each of its rows as a sentence for where there is no room for a table.
+/// A table, and each of its rows as a sentence for a terminal too narrow for a table.
 pub(super) struct Columns {
     header: Vec<&'static str>,
-    /// The first column of numbers, which are flush right.
+    /// The first column of numbers, which are right-aligned.
     numbers_from: usize,
-    /// Columns that can be missed, the first first.
+    /// Columns that can be dropped, in that order.
     dispensable: &'static [usize],
     rows: Vec<Vec<String>>,
     told: Vec<String>,
@@ -30,14 +30,14 @@ impl Columns {
         self.told.push(told);
     }
 
-    /// The rows as sentences.
+    /// Returns the rows as sentences.
     pub(super) fn told(&self) -> impl Iterator<Item = &str> {
         self.told.iter().map(String::as_str)
     }
 
-    /// The lines of as many columns as there is room for, if there is enough for what matters.
+    /// Returns the lines of as many columns as fit, if the essential ones do.
     pub(super) fn fitting(&self, style: Width) -> Option<String> {
-        // Blanks at the end of a line are cut off.
+        // Trailing blanks of a line are cut off.
         let room = style.columns().map_or(usize::MAX, |columns| usize::from(columns) + PADDING / 2);
         let mut shown: Vec<usize> = (0..self.header.len()).collect();
         let mut dispensable = self.dispensable.iter();

@@ -8,7 +8,7 @@ fn plain(columns: u16) -> Width {
     Width::fixed(Some(columns), false)
 }
 
-/// Lines that are no command.
+/// Returns the lines that are not commands.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter(|line| !line.starts_with(&" ".repeat(INDENT + 2)))
 }
@@ -42,7 +42,7 @@ fn all_but_the_commands_fits_the_terminal() {
         for columns in [40, 60, NARROW, WIDE] {
             let text = render(&report, plain(columns));
             for line in prose(&text) {
-                // A word is not broken: a long address leaves that to the terminal.
+                // A word is not broken: wrapping a long address is left to the terminal.
                 let one_word = line.trim_start_matches([' ', '→', '3']).split(' ').count() == 1;
                 assert!(line.chars().count() <= columns.into() || one_word, "{columns}: {line}");
             }
@@ -66,7 +66,7 @@ fn a_narrow_terminal_gets_whole_words() {
     }
 }
 
-/// Time that a program took is nobody's loss.
+/// Time that a program took is not counted as lost.
 #[test]
 fn a_programs_own_time_is_in_no_column_of_losses() {
     let mut report = samples::slow_program();

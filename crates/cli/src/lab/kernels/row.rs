@@ -8,14 +8,14 @@ use uncork_ack::kernel::{self, Corrections, Side};
 use uncork_lab::kernels::{Failed, Pattern, RUNS, Shown};
 use uncork_lab::quickack::Told;
 
-/// What was found of a kernel.
+/// The results of a kernel.
 #[derive(Debug, Serialize)]
 pub(in crate::lab) struct Row {
-    /// As it was named; this machine's own has none.
+    /// Its name as given; this machine's own kernel has none.
     kernel: Option<String>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     shown: Option<Shown>,
-    /// In the runs' order.
+    /// Patterns, in the runs' order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     patterns: Vec<Pattern>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,14 +50,14 @@ impl Row {
         Self { kernel, shown, patterns, corrections, error }
     }
 
-    /// Its name, without the directory.
+    /// Returns its name, without the directory.
     pub(in crate::lab) fn name(&self) -> String {
         let Some(kernel) = &self.kernel else { return "this machine".to_owned() };
         let file = Path::new(kernel).file_name();
         file.map_or_else(|| kernel.clone(), |file| file.to_string_lossy().into_owned())
     }
 
-    /// As it was named.
+    /// Returns its name as given.
     pub(in crate::lab) fn whole_name(&self) -> &str {
         self.kernel.as_deref().unwrap_or("this machine")
     }
@@ -79,9 +79,8 @@ impl Row {
     }
 }
 
-/// What the runs show of the corrections. The lab knows what a lone verdict cannot: the reader of the
-/// reference run is never behind, so that credits spent there mean that reading does not
-/// acknowledge.
+/// Returns what the runs show of the corrections. The lab knows what a single verdict cannot: the reader
+/// of the reference run never falls behind, so credits spent there mean that reading does not acknowledge.
 fn measured(runs: &[Told]) -> Corrections {
     let reference = runs.first().map(|told| Pattern::of(&told.verdict));
     let mss_boundary = match reference {
@@ -98,7 +97,7 @@ fn measured(runs: &[Told]) -> Corrections {
     Corrections { credit_counting: credit_counting.unwrap_or(Side::Unknown), mss_boundary }
 }
 
-/// Headings of the runs, short enough to stand beside each other.
+/// Headings of the runs, short enough to be placed side by side.
 pub(in crate::lab) const HEADINGS: [&str; RUNS.len()] =
     ["reference run", "reader behind", "behind, and sends", "replies of 3"];
 

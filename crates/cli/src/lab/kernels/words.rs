@@ -1,4 +1,4 @@
-//! The rows as a table, and what is said below it.
+//! The rows as a table, and the remarks below it.
 
 use uncork_ack::kernel::Side;
 use uncork_lab::kernels::{Accelerator, Shown};
@@ -42,10 +42,10 @@ pub(super) fn render(rows: &[Row], found: Option<&Found>, width: Width) -> Strin
     text + &paragraph(last, width)
 }
 
-/// The commits that are told apart, as headings.
+/// The commits that are distinguished, as headings.
 pub(in crate::lab) const COMMITS: [&str; 2] = ["059217c18be6", "4720852ed9af"];
 
-/// What is told of a row: its release, then by [`HEADINGS`] and [`COMMITS`].
+/// Returns the cells of a row: its release, then by [`HEADINGS`] and [`COMMITS`].
 pub(in crate::lab) fn figures(row: &Row) -> Vec<String> {
     let (Some(shown), Some(both)) = (row.shown(), row.corrections()) else {
         return vec!["did not come up".to_owned()];
@@ -68,12 +68,12 @@ fn release(shown: &Shown) -> String {
     }
 }
 
-/// The version of Debian's package, which its kernels tell.
+/// Returns the version of Debian's package, which its kernels report.
 fn debian(version: &str) -> Option<&str> {
     version.split_once(" Debian ").and_then(|(_, rest)| rest.split_whitespace().next())
 }
 
-/// Whether a kernel has a commit, and what its version says, if that is something else.
+/// Says whether a kernel has a commit, and what its version says, if that differs.
 fn has(measured: Side, by_version: Side) -> String {
     let word = |side| match side {
         Side::After => "yes",
@@ -86,7 +86,7 @@ fn has(measured: Side, by_version: Side) -> String {
     format!("{} (by version: {})", word(measured), word(by_version))
 }
 
-/// What `--bisect` found, as a sentence.
+/// Returns the result of `--bisect` as a sentence.
 pub(in crate::lab) fn found(found: &Found) -> String {
     let (Some(first), Some(before)) = (&found.first, &found.before) else {
         return "The last kernel behaves as the first one does: none was looked for between them."
@@ -101,7 +101,7 @@ pub(in crate::lab) fn found(found: &Found) -> String {
     )
 }
 
-/// Why a kernel has no row, with the end of what it wrote.
+/// Says why a kernel has no row, with the end of its output.
 pub(super) fn failure(row: &Row) -> String {
     let Some(error) = row.error() else { return String::new() };
     let mut text = format!("{}: {}", row.whole_name(), error.sentence);

@@ -56,7 +56,7 @@ pub(super) fn run(arguments: &Nodelay) -> Result<i32, Failure> {
     Ok(0)
 }
 
-/// What is being measured, one stretch after the other.
+/// A progress bar for the measurements, one part after the other.
 struct Bar(ProgressBar);
 
 impl Watch for Bar {
@@ -74,17 +74,17 @@ impl Watch for Bar {
     }
 }
 
-/// Those of one number of buffers.
+/// Returns the rows by number of buffers.
 fn panels(rows: &[Measured]) -> impl Iterator<Item = &[Measured]> + Clone {
     rows.chunk_by(|one, next| one.setting.pattern.buffers == next.setting.pattern.buffers)
 }
 
-/// `15 buffers of 2 bytes`.
+/// Formats the heading: `15 buffers of 2 bytes`.
 fn heading(rows: &[Measured]) -> String {
     format!("Logical packets of {} buffers of 2 bytes", rows[0].setting.pattern.buffers)
 }
 
-/// Microseconds, as a number.
+/// Formats microseconds, as a number.
 fn time(us: f64) -> String {
     match us {
         us if us >= 1000.0 => format!("{us:.0}"),
@@ -93,29 +93,29 @@ fn time(us: f64) -> String {
     }
 }
 
-/// A count that is whole unless it is not.
+/// Formats a count, as an integer if it is one.
 fn count(value: f64) -> String {
     let text = if value < 10.0 { format!("{value:.2}") } else { format!("{value:.1}") };
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Bytes in a millisecond: as published, but shorter.
+/// Formats bytes per millisecond: as published, but shorter.
 fn rate(bytes_per_ms: f64) -> String {
     if bytes_per_ms < 10.0 { format!("{bytes_per_ms:.2}") } else { format!("{bytes_per_ms:.0}") }
 }
 
-/// The published throughput: of each run, if there were several.
+/// Formats the published throughput: of each run, if there were several.
 fn published_rate(row: &Measured) -> String {
     let rates = row.published.map_or(&[][..], |published| published.bytes_per_ms);
     rates.iter().copied().map(rate).collect::<Vec<_>>().join(", ")
 }
 
-/// The published reads of the server.
+/// Formats the published reads of the server.
 fn published_reads(row: &Measured) -> String {
     row.published.and_then(|published| published.reads_per_packet).map(count).unwrap_or_default()
 }
 
-/// Logical packets of a run, in words.
+/// Describes the number of logical packets of a run.
 fn amounts(plan: &Plan) -> String {
     format!(
         "{} logical packets a run ({} on a core each, {} where each stalls)",

@@ -1,4 +1,4 @@
-//! What `uncork lab nodelay` measured, as a page with plots.
+//! The measurements of `uncork lab nodelay`, as a page with plots.
 
 use uncork_lab::nodelay::{Figures, Measured, Plan, Who};
 
@@ -9,10 +9,10 @@ use crate::page::broad::broad;
 use crate::page::document;
 use crate::page::svg::{escape, put};
 
-/// The client of the published runs sent packets of so many bytes.
+/// Size in bytes of the logical packets in the published runs.
 const PUBLISHED_BYTES: f64 = 30.0;
 
-/// As the cells of the terminal's table have them.
+/// As in the cells of the terminal's table.
 const ON_ONE_CORE: [&str; 6] =
     ["µs", "B/ms", "B/ms published", "segments", "reads", "reads published"];
 const ON_TWO_CORES: [&str; 8] = [
@@ -26,7 +26,7 @@ const ON_TWO_CORES: [&str; 8] = [
     "--spin auto: reads",
 ];
 
-/// Where the two ends are.
+/// The cores of the two ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     OneCore,
@@ -119,13 +119,13 @@ fn capital(words: &str) -> String {
     first.to_uppercase() + rest
 }
 
-/// Microseconds of a logical packet in the fastest of the published runs.
+/// Returns the microseconds per logical packet in the fastest of the published runs.
 fn published_us(row: &Measured) -> Option<f64> {
     let rates = row.published?.bytes_per_ms;
     rates.iter().copied().reduce(f64::max).map(|rate| PUBLISHED_BYTES / rate * 1e3)
 }
 
-/// `10 µs`, `0.1 ms`, `38.1 ms`.
+/// Formats a time: `10 µs`, `0.1 ms`, `38.1 ms`.
 fn words(us: f64) -> String {
     match us {
         us if us < 100.0 => format!("{} µs", short(us)),
@@ -133,7 +133,7 @@ fn words(us: f64) -> String {
     }
 }
 
-/// Three digits, unless they are nothing.
+/// Formats three digits, without trailing zeros.
 fn short(value: f64) -> String {
     let decimals = match value {
         value if value < 1.0 => 3,

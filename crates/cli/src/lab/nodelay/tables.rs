@@ -1,4 +1,4 @@
-//! What `uncork lab nodelay` measured, as tables.
+//! The measurements of `uncork lab nodelay`, as tables.
 
 use uncork_lab::nodelay::{Figures, Measured, Plan, Who};
 
@@ -42,13 +42,13 @@ fn panel(rows: &[Measured], width: Width) -> String {
     Broad { names: "client", groups: &groups, rows: all, words: false }.render(width)
 }
 
-/// What is told of both ends on one core, beside what was published.
+/// Returns the cells for both ends on one core, beside what was published.
 pub(super) fn one_core(row: &Measured) -> [String; 6] {
     let [us, rate, segments, reads] = figures(Some(&row.one_core));
     [us, rate, published_rate(row), segments, reads, published_reads(row)]
 }
 
-/// What is told of a core each, and of that with both ends spinning.
+/// Returns the cells for a core each, and for that with both ends spinning.
 pub(super) fn two_cores(row: &Measured) -> impl Iterator<Item = String> + use<> {
     let plain = figures(row.two_cores.as_ref());
     plain.into_iter().chain(figures(row.two_cores_spinning.as_ref()))

@@ -1,4 +1,4 @@
-//! What may stand in a file instead of on the command line: lines of `key = value` in the section `[stack]`.
+//! The configuration file that replaces command-line options: lines of `key = value` in the section `[stack]`.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use super::cpus::Cpus;
 use crate::arguments::Driver;
 use crate::stack::arguments::{Service, Start, instance_count, tcp_port};
 
-/// The only section that there is.
+/// The only section.
 const SECTION: &str = "[stack]";
 
-/// What a file has said. Lists may be one line with commas, or a line for each.
+/// The contents of a file. A list may be one line with commas, or a line for each element.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Config {
     service: Service,
@@ -98,7 +98,7 @@ impl Config {
         }
     }
 
-    /// What was not said on the command line is as the file says.
+    /// Fills in from the file what was not given on the command line.
     pub(super) fn complete(self, start: Start) -> Start {
         let (ours, its) = (start.service, self.service);
         Start {
@@ -119,12 +119,12 @@ impl Config {
     }
 }
 
-/// None if there is something already.
+/// Sets a value once; returns `None` if there is one already.
 fn once<T>(place: &mut Option<T>, value: T) -> Option<()> {
     place.replace(value).is_none().then_some(())
 }
 
-/// Nothing is not all: who has taken the last one out of a list did not mean every one.
+/// Rejects an empty list: removing its last element does not mean all devices or ports.
 fn some(is_any: bool, none: &str) -> Result<(), String> {
     if is_any { Ok(()) } else { Err(format!("{none}: leave the line out for all of them")) }
 }
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(start.moderation.map(|one| one.to_string()).as_deref(), Some("64us"));
         assert_eq!(start.small_queue.and_then(SmallQueue::bytes), Some(6000));
         assert_eq!(service.group.as_deref(), Some("www"));
-        // A flag takes the place of all that the file has of it.
+        // An option replaces all values of the same kind in the file.
         let config: Config = text.parse().unwrap();
         let service = Service { dev: vec!["eth7".to_owned()], ..Service::default() };
         let flags = Start { service, instances: Some(1), ..Start::default() };

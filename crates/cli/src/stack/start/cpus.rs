@@ -1,13 +1,13 @@
-//! On which processors instances run.
+//! The processors on which instances run.
 
 use std::fs;
 use std::str::FromStr;
 
-/// Numbers of processors, in the order in which they were given: the first is the first instance's.
+/// Numbers of processors, in the order given: the first is the first instance's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cpus(pub(super) Vec<usize>);
 
-/// More than any machine has, and not so many that a list is not to be shown.
+/// More than any machine has, and few enough for a list to be shown.
 const MOST: usize = 8192;
 
 impl FromStr for Cpus {
@@ -35,16 +35,16 @@ impl FromStr for Cpus {
 }
 
 impl Cpus {
-    /// So many, one beside the other.
+    /// Returns consecutive processors.
     pub(super) fn from(first: usize, count: u32) -> Self {
         Self((first..).take(count as usize).collect())
     }
 
-    /// One for each instance.
+    /// Checks that there is one for each instance.
     ///
     /// # Errors
     ///
-    /// A sentence, if there are too few, or one is not there.
+    /// A sentence, if there are too few, or one does not exist.
     pub(super) fn check(&self, instances: u32) -> Result<(), String> {
         let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
         self.check_among(instances, Self::from_str(online.trim()).ok().as_ref())

@@ -1,4 +1,4 @@
-//! The processes of instances: started, started again when they die, and ended.
+//! The processes of instances: started, restarted when they die, and ended.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -17,19 +17,19 @@ use crate::guardian::{Orders, begin_instance};
 use crate::output::complain;
 use crate::stack::signals::Signals;
 
-/// How long all of them may take to begin.
+/// How long all of them may take to start.
 const BEGINNING: Duration = Duration::from_secs(10);
-/// How often it is looked meanwhile whether one has ended, or a signal has come.
+/// How often ended processes and signals are checked for meanwhile.
 const LOOK: Duration = Duration::from_millis(20);
-/// Who has lived so long is started again at once; who has not, after so long.
+/// An instance that lived at least this long is restarted at once; others are restarted after this time.
 const TRIAL: Duration = Duration::from_secs(1);
 /// How long they may take to end.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// One that runs.
+/// A running instance.
 struct Living {
     process: Child,
-    /// Readable when it has ended: also where nobody may wait for children, as they are ignored.
+    /// Readable when it has ended: also where children cannot be waited for, as they are ignored.
     end: OwnedFd,
     since: Instant,
 }
@@ -42,34 +42,34 @@ impl Living {
         Ok(Self { process, end, since: Instant::now() })
     }
 
-    /// How it has ended, if it has.
+    /// Returns how it has ended, if it has.
     fn ended(&mut self) -> Option<String> {
         match self.process.try_wait() {
             Ok(None) => None,
             Ok(Some(status)) => Some(how(status)),
-            // Nobody may wait for it.
+            // It cannot be waited for.
             Err(_) => Some("has ended".to_owned()),
         }
     }
 
-    /// It is asked to end, in this way.
+    /// Asks it to end, with this signal.
     fn tell(&self, signal: Signal) {
         if let Ok(pid) = i32::try_from(self.process.id()) {
-            // It is ours and was not waited for: the number is still its.
+            // It is our child and was not waited for: the number is still its own.
             let _ = kill(Pid::from_raw(pid), signal);
         }
     }
 }
 
-/// A place of an instance, whether it runs or not.
+/// The slot of an instance, whether that runs or not.
 struct Place<'a> {
     orders: &'a Orders,
     living: Option<Living>,
-    /// When one that has died is started again.
+    /// When an instance that has died is restarted.
     again: Option<Instant>,
 }
 
-/// All of them, in the order of their numbers.
+/// All instances, in the order of their numbers.
 pub(super) struct Instances<'a>(Vec<Place<'a>>);
 
 impl Drop for Instances<'_> {
@@ -92,7 +92,7 @@ impl<'a> Instances<'a> {
         Ok(all)
     }
 
-    /// Waits until the guardian has heard of each. False if a signal has ended that.
+    /// Waits until the guardian has heard of each. Returns false if a signal has ended that.
     pub(super) fn wait_until_up(
         &mut self,
         comes: &Receiver<u32>,
@@ -124,7 +124,7 @@ impl<'a> Instances<'a> {
         Ok(true)
     }
 
-    /// Starts again who has died, until a signal asks for the end of all.
+    /// Restarts instances that have died, until a signal asks all to end.
     pub(super) fn look_after(
         &mut self,
         signals: &Signals,
@@ -146,7 +146,7 @@ impl<'a> Instances<'a> {
         }
     }
 
-    /// All are asked to end, and waited for; a second signal does not wait.
+    /// Asks all to end, and waits for them; a second signal ends the wait.
     pub(super) fn end(mut self, signals: &Signals) {
         self.0
             .iter()
@@ -165,10 +165,10 @@ impl<'a> Instances<'a> {
                 self.0[number as usize].living = None;
             }
         }
-        // Who is left is killed.
+        // The instances that are left are killed.
     }
 
-    /// Who has ended, and how.
+    /// Returns the instances that have ended, and how.
     fn ended(&mut self) -> impl Iterator<Item = (u32, String)> {
         (0..)
             .zip(&mut self.0)
@@ -206,7 +206,7 @@ impl<'a> Instances<'a> {
         self.0.iter().filter_map(|place| place.again).min()
     }
 
-    /// Sleeps until somebody has ended, a signal has come, the guardian has ended or it is time.
+    /// Sleeps until an instance has ended, a signal has come, the guardian has ended or the time is up.
     fn wait(
         &self,
         signals: &Signals,
@@ -228,7 +228,7 @@ impl<'a> Instances<'a> {
     }
 }
 
-/// The guardian says nothing: what can be read is its end.
+/// Returns whether the guardian has ended: it sends nothing, so what can be read is end of file.
 fn has_closed(guardian: &UnixStream) -> bool {
     let mut asked = [PollFd::new(guardian, PollFlags::IN)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -1,4 +1,4 @@
-//! `uncork stack start`: a guardian in the foreground, and the instances that it starts and looks after.
+//! `uncork stack start`: a guardian in the foreground, and the instances that it starts and supervises.
 
 mod config;
 mod cpus;
@@ -33,7 +33,7 @@ use crate::output::{complain, print, shown};
 use crate::place_file::{Claim, Name, Service, Told};
 use crate::placement;
 
-/// What is to be started, after all who may say something of it were asked.
+/// What is to be started, from all sources of configuration.
 #[derive(Debug)]
 struct Wanted {
     name: Name,
@@ -47,7 +47,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// The command line first, then the file, then what was set for F-Stack's adapter.
+    /// Combines the command line, then the file, then the settings of F-Stack's adapter.
     fn of(start: Start, environment: &Environment) -> Result<Self, Failure> {
         let start = match start.config.clone() {
             Some(file) => read(&file)?.complete(start),
@@ -95,24 +95,24 @@ fn read(file: &Path) -> Result<Config, Failure> {
 
 /// A guardian that runs on a thread of its own.
 struct Running {
-    /// It ends when this is closed, and closes its end then.
+    /// Closing this ends the guardian, which then closes its own end.
     until: UnixStream,
     thread: JoinHandle<()>,
-    /// Hears which instances have come.
+    /// Receives the numbers of instances that have started.
     comes: Receiver<u32>,
     devices: Vec<String>,
     place: String,
-    /// What each instance is told.
+    /// The orders of each instance.
     orders: Vec<Orders>,
 }
 
-/// Starts instances, and looks after them until a signal ends it.
+/// Starts instances, and supervises them until a signal ends it.
 pub(super) fn start(start: Start) -> Result<i32, Failure> {
     let wanted = Wanted::of(start, &Environment::inherited())?;
     // Before the claim, whose refusal would not name what is missing.
     permitted().map_err(|error| refused(&error))?;
     let mut claim = Claim::take(Service::Instances, &wanted.name, wanted.service.group.as_deref())?;
-    // Before there is a second thread, which is to be spared them, too.
+    // Before there is a second thread, which must not receive them either.
     let signals = Signals::take()
         .map_err(|error| Failure::left(format!("signals cannot be received: {error}")))?;
     raise_descriptors();
@@ -124,12 +124,12 @@ pub(super) fn start(start: Start) -> Result<i32, Failure> {
         placement::of_instances(told.instances, &told.cpus, &guardian.devices)
             .into_iter()
             .for_each(complain);
-        // Whoever started it may not be interested.
+        // Its standard output may be closed.
         let _ = print(&ready(&wanted, &guardian));
         tell_ready();
         instances.look_after(&signals, &guardian.until)?;
     }
-    // Nobody is to come any more.
+    // No new program may connect.
     drop(claim);
     instances.end(&signals);
     drop(guardian.until);
@@ -137,7 +137,7 @@ pub(super) fn start(start: Start) -> Result<i32, Failure> {
     Ok(DONE)
 }
 
-/// The guardian: filters on the devices, and a thread that serves instances and programs.
+/// Starts the guardian: filters on the devices, and a thread that serves instances and programs.
 fn begin(wanted: &Wanted) -> Result<Running, Failure> {
     let found = devices::find(&wanted.service.dev).map_err(|error| refused(&error))?;
     let names = found.iter().map(|device| device.name.clone()).collect();

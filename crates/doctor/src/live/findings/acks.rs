@@ -1,4 +1,4 @@
-//! ACKs that the kernel's timer sent.
+//! ACKs that the delayed-ACK timer sent.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use crate::live::sums::Sum;
 use crate::report::{Finding, Kind, Severity};
 use crate::verdict::words::{count, ms};
 
-/// Quick ACKs that a receiver gives away before it delays them: 16 (Linux's TCP_MAX_QUICKACKS),
-/// fewer if its window is small, and some more if they were renewed.
+/// Quick ACKs that a receiver sends before it delays them: 16 (Linux's TCP_MAX_QUICKACKS), fewer if
+/// its window is small, and some more if they were renewed.
 const CREDITS: std::ops::RangeInclusive<u32> = 4..=24;
-/// A coincidence happens less often.
+/// Fewer may be a coincidence.
 const PATTERN: u32 = 3;
 
-/// This end sent its ACKs late, and the other end, of which nothing is known here, went on right
-/// behind them.
+/// Finds late ACKs of this end that the other end, of which nothing is known here, waited for: it
+/// went on right after them.
 pub(super) fn awaited(view: &View<'_>) -> Option<Finding> {
     let socket = view.side().socket.as_ref()?;
     let nothing_known = view.other().socket.is_none() && view.other().nagle_late.count == 0;
@@ -39,8 +39,8 @@ pub(super) fn awaited(view: &View<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// This end sent late ACKs that a congestion window of one segment waited for: with nothing else in
-/// flight the other end has nothing to do but wait, whatever it thinks of Nagle's algorithm.
+/// Finds late ACKs of this end that a congestion window of one segment waited for: with nothing
+/// else in flight the other end can only wait, with or without Nagle's algorithm.
 pub(super) fn by_lone_segments(view: &View<'_>) -> Option<Finding> {
     let sum = view.side().lone.copy();
     if sum.count == 0 {
@@ -60,8 +60,8 @@ pub(super) fn by_lone_segments(view: &View<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// Whether this first late ACK came when the credits were spent. Interactive sockets delay every
-/// ACK, in the hope of a reply to take it along.
+/// Returns whether this first late ACK came when the credits were spent. Interactive sockets delay
+/// every ACK, in the hope of a reply to piggyback it on.
 fn spent(first: &AckTimer) -> bool {
     !first.interactive && CREDITS.contains(&first.segments_in.saturating_sub(1))
 }
@@ -75,9 +75,8 @@ fn exhaustion(first: &AckTimer) -> String {
     )
 }
 
-/// The late ACKs of this end, which only receives, were waited for by Nagle's algorithm: what made
-/// them late is that its credits were spent. The time is lost but once, and counted where the bytes
-/// were held.
+/// Finds late ACKs of this end, which only receives, that Nagle's algorithm waited for: they were late
+/// because its credits were spent. The time is lost only once, and counted where the bytes were held.
 pub(super) fn exhausted_behind_nagle(view: &View<'_>) -> Option<Finding> {
     let side = view.side();
     let waited = side.late_acks.count.saturating_sub(side.idle_acks.count);
@@ -104,7 +103,7 @@ pub(super) fn exhausted_behind_nagle(view: &View<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// This end sent ACKs late, and nobody is known to have waited for them.
+/// Finds late ACKs of this end that nothing is known to have waited for.
 pub(super) fn idle(view: &View<'_>) -> Option<Finding> {
     let side = view.side();
     let awaited = side.socket.as_ref().map_or(0, |socket| socket.awaited_acks);

@@ -1,4 +1,4 @@
-//! Bytes that their sender's TCP held back: the kernel itself said why.
+//! Bytes held back by their sender's TCP, for the reason that the kernel itself gave.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::live::sums::Sum;
 use crate::report::{Finding, Kind, Severity};
 use crate::verdict::words::{count, ms};
 
-/// Fewer holds of a mere round trip are no pattern.
+/// Fewer holds of a single round trip are no pattern.
 const ROUND_TRIPS: u64 = 3;
 
 pub(super) fn by_nagle(view: &View<'_>) -> Option<Finding> {
@@ -65,7 +65,7 @@ pub(super) fn by_nagle(view: &View<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// How the program writes its messages.
+/// Describes how the program writes its messages.
 fn pattern(view: &View<'_>) -> String {
     let Some(socket) = &view.side().socket else { return String::new() };
     let writing = &socket.writing;
@@ -77,7 +77,7 @@ fn pattern(view: &View<'_>) -> String {
     }
 }
 
-/// Where in the program the write is made, if that was asked for.
+/// Returns the call stack of the write, if stacks were asked for.
 fn stack(view: &View<'_>) -> String {
     let most = view.side().stacks.iter().max_by_key(|(_, times)| *times);
     match most {
@@ -134,23 +134,23 @@ pub(super) fn by_cork(view: &View<'_>) -> Option<Finding> {
 
 /// Less than this is a reader that takes turns with the writer.
 const LONG: Duration = Duration::from_millis(20);
-/// And so is less than one part in so many of the time in which there was something to send.
+/// So is less than one part in so many of the time in which there was something to send.
 const SHARE: u32 = 10;
 
 pub(super) fn by_window(view: &View<'_>) -> Option<Finding> {
     let mut sum = view.side().window.copy();
     let times = view.side().socket.as_ref().map(|s| (s.window_limited, s.busy));
     let (limited, busy) = times.unwrap_or_default();
-    // Bytes that wait in a queue of the sender's own fill the window, too: then it is not the
-    // receiver who is slow. A shut window would have been seen.
+    // Bytes that wait in a queue of the sender's own fill the window, too: then the receiver is not
+    // what is slow. A shut window would have been seen.
     if sum.count == 0 && others::sender_queue(view).is_some() {
         return None;
     }
-    // A bulk transfer runs into the window now and then; that alone slows nothing.
+    // A bulk transfer fills the window now and then; that alone slows nothing down.
     if limited.max(sum.lost) < LONG || limited.max(sum.lost) * SHARE < busy {
         return None;
     }
-    // The kernel's own clock for this runs also while the writer sleeps in its call.
+    // The kernel's own clock for this also runs while the writer sleeps in its call.
     if sum.lost < limited {
         sum.lost = limited;
         sum.each.record(limited.saturating_sub(sum.each.spread().max));

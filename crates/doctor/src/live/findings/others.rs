@@ -11,17 +11,17 @@ use crate::{Histogram, Settings};
 
 /// Headers of a segment on Ethernet: 14 octets, 20 of IPv4, 32 of TCP with timestamps.
 const HEADERS: u64 = 66;
-/// Fewer needless segments are not worth a word, nor is less than so many times what is needed.
+/// Fewer needless segments are not reported, nor is less than so many times what is needed.
 const NEEDLESS: u64 = 16;
 const MANY_TIMES: u64 = 4;
 /// Segments with more data than this are not tiny.
 const TINY_BYTES: u64 = 256;
 /// A queue shorter than this is no trouble.
 const LONG_QUEUE: Duration = Duration::from_millis(3);
-/// Writes that found no room before anything is said.
+/// Writes without room that must be seen before anything is reported.
 const MEASURED: u64 = 6;
 
-/// TCP_NODELAY was asked for, and bytes were held by Nagle's algorithm all the same.
+/// Finds TCP_NODELAY asked for, while Nagle's algorithm held bytes all the same.
 pub(super) fn nodelay(view: &View<'_>) -> Option<Finding> {
     let side = view.side();
     let held = side.nagle_late.count + side.nagle_round_trip.count + side.runts.count;
@@ -48,7 +48,7 @@ pub(super) fn nodelay(view: &View<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// What a program did that meant to set TCP_NODELAY.
+/// Says how a program that meant to set TCP_NODELAY failed.
 fn in_vain(astray: Astray) -> String {
     match astray {
         Astray::Level(level) => format!(
@@ -123,7 +123,7 @@ pub(super) fn sender_queue(view: &View<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// The server's program took its time: as it is seen there, else as the client waited for it.
+/// Finds a slow program at the server: as it is seen there, else as the client waited for it.
 pub(super) fn slow_program(
     view: &View<'_>,
     lost: Duration,
@@ -144,7 +144,7 @@ pub(super) fn slow_program(
             by_program(sum, view, evidence)
         });
     }
-    // From here the server's program cannot be told from its TCP, unless all is well with that.
+    // From here the server's program cannot be told from its TCP, unless that shows no trouble.
     let client = view.other().socket.as_ref()?;
     if !lost.is_zero() || client.awaited_acks > 0 {
         return None;
@@ -176,7 +176,7 @@ fn by_program(sum: Sum, server: &View<'_>, evidence: String) -> Finding {
     finding
 }
 
-/// Those that took at least so long.
+/// Returns the times that are at least that long.
 fn longer(times: &Histogram, least: Duration) -> Sum {
     let mut sum = Sum::default();
     for (time, count) in times.times().filter(|(time, _)| *time >= least) {

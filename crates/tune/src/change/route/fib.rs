@@ -1,4 +1,4 @@
-//! A route as the kernel tells it, and as it takes it back.
+//! Routes as the kernel reports them, and as it takes them back.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,7 +28,7 @@ const RTA_NH_ID: u16 = 30;
 const RTAX_QUICKACK: u16 = 15;
 const RTN_UNICAST: u8 = 1;
 const RTN_LOCAL: u8 = 2;
-/// What else a route may be, in the order of its numbers, from 3.
+/// The other route types, in the order of their numbers, from 3.
 const OTHER_KINDS: [&str; 9] = [
     "broadcast",
     "anycast",
@@ -41,9 +41,9 @@ const OTHER_KINDS: [&str; 9] = [
     "xresolve",
 ];
 const RTM_F_CLONED: u32 = 0x200;
-/// The one flag that belongs to what was asked for; the others tell how it fares.
+/// The only flag that is part of the configuration; the others tell the next hop's state.
 const RTNH_F_ONLINK: u8 = 4;
-/// What is on the way of a packet: a route made from another has the same.
+/// The attributes of a packet's path: a route made from another has the same.
 const WAY: [u16; 8] = [
     RTA_OIF,
     RTA_GATEWAY,
@@ -62,19 +62,19 @@ const STATIC: u8 = 4;
 const HEAD_BYTES: usize = 12;
 const HOP_HEAD_BYTES: usize = 8;
 
-/// A route: what was asked for to make it, as far as the kernel tells.
+/// A route: its configuration, as far as the kernel reports it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Fib {
     head: [u8; HEAD_BYTES],
     attributes: BTreeMap<u16, Vec<u8>>,
     metrics: BTreeMap<u16, Vec<u8>>,
-    /// It ends by itself: a router has announced it.
+    /// Whether it expires: a router has announced it.
     expires: bool,
 }
 
 impl Fib {
-    /// All routes of the thread's namespace, of each destination in the kernel's order.
+    /// Returns all routes of the thread's namespace, those to one destination in the kernel's order.
     pub(super) fn all() -> io::Result<Vec<Self>> {
         let mut found = Vec::new();
         for family in [libc::AF_INET, libc::AF_INET6] {
@@ -84,8 +84,8 @@ impl Fib {
         Ok(found)
     }
 
-    /// Those of them that have this one's key. The others are not read further than to see that:
-    /// it is asked for one route after the other, among thousands.
+    /// Returns the routes with this one's key. Of the others only the key is parsed: this is called
+    /// for one route after the other, among thousands.
     pub(super) fn all_like(&self) -> io::Result<Vec<Self>> {
         let to = self.attributes.get(&RTA_DST).map(Vec::as_slice);
         let may_be_like = |route: &&Vec<u8>| {
@@ -111,7 +111,7 @@ impl Fib {
             .map(|(kind, value)| (kind, value.to_vec()))
             .collect();
         if own.contains_key(&RTA_NH_ID) {
-            // Told for those who do not know of next hops by number; not taken along with that.
+            // Reported for programs that do not know of next-hop objects; refused together with one.
             for told in [RTA_OIF, RTA_GATEWAY, RTA_VIA, RTA_MULTIPATH] {
                 own.remove(&told);
             }
@@ -126,7 +126,7 @@ impl Fib {
         Some(Self { head, attributes: own, metrics, expires })
     }
 
-    /// As the kernel takes it.
+    /// Encodes it as the kernel takes it.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let mut bytes = self.head.to_vec();
         for (kind, value) in &self.attributes {
@@ -142,23 +142,22 @@ impl Fib {
         bytes
     }
 
-    /// The same, to be put in the place of one with `quickack 1`: it has to be said that it has
-    /// none. To a route by a next hop's number without any metrics the kernel gives those of
-    /// whatever route by that number it finds, the one that is being replaced among them
-    /// (fib_find_info_nh).
+    /// Returns the route to replace one with `quickack 1`, with `quickack 0` made explicit. To a
+    /// route by next-hop number without any metrics the kernel gives those of any route by that
+    /// number that it finds, the one being replaced among them (fib_find_info_nh).
     pub(super) fn with_quickack_said(&self) -> Self {
         let mut said = self.clone();
         said.metrics.entry(RTAX_QUICKACK).or_insert_with(|| 0_u32.to_ne_bytes().to_vec());
         said
     }
 
-    /// Whether it leads anywhere: the others (blackhole, throw, broadcast and so on) keep TCP from
-    /// their destinations.
+    /// Returns whether it carries packets: the others (blackhole, throw, broadcast and so on) keep
+    /// TCP from their destinations.
     pub(super) fn carries_tcp(&self) -> bool {
         [RTN_UNICAST, RTN_LOCAL].contains(&self.head[7])
     }
 
-    /// Whether it is looked at where no rule says otherwise (ip-rule(8)).
+    /// Returns whether its table is consulted where no rule says otherwise (ip-rule(8)).
     pub(super) fn is_of_main_or_local(&self) -> bool {
         [TABLE_MAIN, TABLE_LOCAL].contains(&self.table())
     }
@@ -167,7 +166,7 @@ impl Fib {
         i32::from(self.head[0]) == libc::AF_INET
     }
 
-    /// Whether it is for one type of service, or for one source (IPv6), only.
+    /// Returns whether it is only for one type of service, or for one source (IPv6).
     pub(super) fn is_for_some_packets(&self) -> bool {
         self.head[2] != 0 || self.head[3] != 0
     }
@@ -176,7 +175,7 @@ impl Fib {
         self.number_of(RTA_TABLE).unwrap_or(u32::from(self.head[4]))
     }
 
-    /// The number of its device, if it has one.
+    /// Returns the index of its device, if it has one.
     pub(super) fn device(&self) -> Option<i32> {
         self.number_of(RTA_OIF).map(u32::cast_signed)
     }
@@ -189,37 +188,37 @@ impl Fib {
         self.table() == TABLE_LOCAL
     }
 
-    /// Whether it is of a kind that only the kernel makes: the metric 0 that somebody else gives to
-    /// an IPv6 route means 1024 (rtm_to_fib6_config).
+    /// Returns whether only the kernel makes such a route: the metric 0 means 1024 in an IPv6 route
+    /// that anything else adds (rtm_to_fib6_config).
     pub(super) fn is_the_kernels_own(&self) -> bool {
         !self.is_ipv4() && self.number_of(RTA_PRIORITY).unwrap_or(0) == 0
     }
 
-    /// Whether a router's announcement ends it after a while.
+    /// Returns whether it expires, as announced by a router.
     pub(super) fn expires(&self) -> bool {
         self.expires
     }
 
-    /// By what the kernel finds a route that is to be replaced.
+    /// Returns the key by which the kernel finds a route that is to be replaced.
     pub(super) fn key(&self) -> impl PartialEq + use<> {
         let of = |kind| self.attributes.get(&kind).cloned();
         // Family, lengths and type of service; table, destination and metric.
         (self.head[..4].to_vec(), self.table(), of(RTA_DST), of(RTA_PRIORITY))
     }
 
-    /// Where it leads to.
+    /// Returns its destination.
     pub(super) fn prefix(&self) -> Prefix {
         let bytes = self.attributes.get(&RTA_DST).map(Vec::as_slice);
         Prefix { address: address(self.is_ipv4(), bytes), bits: self.head[1] }
     }
 
-    /// Whether packets that take the one go the way of those that take the other.
+    /// Returns whether both routes send packets the same way.
     pub(super) fn goes_the_way_of(&self, other: &Self) -> bool {
         let same = |kind| self.attributes.get(kind) == other.attributes.get(kind);
         self.head[7..] == other.head[7..] && WAY.iter().all(same)
     }
 
-    /// That way, in the words of ip-route(8).
+    /// Describes that way as ip-route(8) does.
     pub(super) fn way(&self, name_of: impl Fn(i32) -> String) -> String {
         let mut words = Vec::new();
         if let Some(kind) = self.other_kind() {
@@ -231,7 +230,7 @@ impl Fib {
         if let Some(gateway) = self.attributes.get(&RTA_GATEWAY) {
             words.push(format!("via {}", address(self.is_ipv4(), Some(gateway))));
         }
-        // struct rtvia: a family, and an address of that.
+        // struct rtvia: an address family, and an address of that family.
         if let Some(gateway) = self.attributes.get(&RTA_VIA).and_then(|via| via.get(2..)) {
             words.push(format!("via {}", address(gateway.len() == 4, Some(gateway))));
         }
@@ -247,14 +246,14 @@ impl Fib {
         Some(OTHER_KINDS.get(at).copied().unwrap_or("unknown"))
     }
 
-    /// The same with `quickack 1`.
+    /// Returns the route with `quickack 1`.
     pub(super) fn quick(&self) -> Self {
         let mut quick = self.clone();
         quick.metrics.insert(RTAX_QUICKACK, 1_u32.to_ne_bytes().to_vec());
         quick
     }
 
-    /// The same to fewer addresses.
+    /// Returns the route narrowed to fewer addresses.
     pub(super) fn narrowed(&self, to: Prefix) -> Self {
         let mut narrow = self.clone();
         let octets = match to.address {
@@ -268,7 +267,7 @@ impl Fib {
     }
 }
 
-/// What the kernel tells of a family's routes; nothing, if it has no such family.
+/// Returns what the kernel reports of a family's routes; nothing, if it lacks that family.
 fn dump(family: u8) -> io::Result<Vec<Vec<u8>>> {
     let mut body = vec![0; HEAD_BYTES];
     body[0] = family;
@@ -282,7 +281,7 @@ impl fmt::Display for Fib {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = self.other_kind().map(|kind| format!("{kind} ")).unwrap_or_default();
         write!(f, "{kind}{} of table {}", self.prefix(), table_name(self.table()))?;
-        // What tells it from others to the same addresses; IPv6 routes all have a metric.
+        // What distinguishes it from others to the same addresses; IPv6 routes all have a metric.
         if self.head[3] != 0 {
             write!(f, " for type of service {:#04x}", self.head[3])?;
         }
@@ -293,7 +292,7 @@ impl fmt::Display for Fib {
     }
 }
 
-/// As ip-route(8) has them.
+/// Names a table as ip-route(8) does.
 pub(super) fn table_name(table: u32) -> String {
     match table {
         TABLE_DEFAULT => "default".to_owned(),
@@ -303,7 +302,7 @@ pub(super) fn table_name(table: u32) -> String {
     }
 }
 
-/// The address that these octets are; none at all are the first of all.
+/// Returns the address of these octets; without octets, the all-zero address.
 pub(super) fn address(is_ipv4: bool, octets: Option<&[u8]>) -> IpAddr {
     if is_ipv4 {
         let octets: [u8; 4] = octets.and_then(|b| b.try_into().ok()).unwrap_or_default();
@@ -314,8 +313,8 @@ pub(super) fn address(is_ipv4: bool, octets: Option<&[u8]>) -> IpAddr {
     }
 }
 
-/// Takes out of next hops (`struct rtnexthop`: length, flags, weight, device) what tells how they
-/// fare: it comes and goes with the carrier, and the kernel does not take it back (fib_get_nhs).
+/// Removes from next hops (`struct rtnexthop`: length, flags, weight, device) the flags of their
+/// state: it changes with the carrier, and the kernel does not take it back (fib_get_nhs).
 fn without_their_fare(hops: &mut [u8]) {
     let mut at = 0;
     while let Some(hop) = hops.get_mut(at..).filter(|hop| hop.len() >= HOP_HEAD_BYTES) {
@@ -331,7 +330,7 @@ impl fmt::Debug for Fib {
     }
 }
 
-/// In the journal: the octets, in hexadecimal.
+/// The form in the journal: the octets, in hexadecimal.
 impl From<Fib> for String {
     fn from(fib: Fib) -> Self {
         fib.bytes().iter().map(|byte| format!("{byte:02x}")).collect()

@@ -1,4 +1,4 @@
-//! Routes whose receivers acknowledge at once: `ip route … quickack 1`.
+//! Routes that make this host acknowledge at once: `ip route … quickack 1`.
 //!
 //! eBPF may not set TCP_QUICKACK; the kernel looks at the route as well (tcp_in_quickack_mode).
 
@@ -23,11 +23,11 @@ const RTM_DELROUTE: u16 = 25;
 /// A route that is replaced, or added.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
-    /// Whose.
+    /// The network namespace of the route.
     pub netns: NetNs,
-    /// What there was; nothing if the route is one that we add.
+    /// The route before; `None` if it is one that we add.
     pub before: Option<Fib>,
-    /// What there is to be.
+    /// The route to be set.
     pub after: Fib,
     /// The name of its device, if it has one.
     #[serde(default)]
@@ -35,7 +35,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// Whether both are about the same destination.
+    /// Returns whether both are to the same destination.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.after.key() == other.after.key()
     }
@@ -68,7 +68,7 @@ impl Route {
         })
     }
 
-    /// What somebody has to know of a route that is as it was set.
+    /// Returns what users should know of a route that is as it was set.
     pub(super) fn warning(&self, handle: &Handle) -> Result<Option<String>, Error> {
         if self.there(handle)?.first().is_some_and(|first| *first != self.after) {
             return Ok(Some(
@@ -107,7 +107,7 @@ impl Route {
         let Some(before) = &self.before else { return self.delete(handle) };
         let there = self.there(handle)?;
         if there.contains(before) {
-            // Somebody has made it anew (the kernel does when an address comes up again), and ours
+            // It was created anew (the kernel does that when an address comes up again), and ours
             // is there beside it.
             return self.delete(handle);
         }
@@ -115,15 +115,15 @@ impl Route {
         if there.first() == Some(&self.after) {
             return add(REPLACE);
         }
-        // The kernel would replace the first of its destination and metric, which is another one.
-        // To IPv4 it may be added while ours is there; IPv6 would take it for the same.
+        // The kernel would replace the first route of its destination and metric, which is another
+        // one. IPv4 allows adding it while ours is there; IPv6 would take it for the same.
         if before.is_ipv4() {
             add(CREATE | APPEND)?;
             return self.delete(handle);
         }
         self.delete(handle)?;
         add(CREATE | APPEND).inspect_err(|_| {
-            // Better the one that there was than none; what is said is why it is not the other.
+            // Better our route than none; the error says why it is not the other.
             let _ = order(handle, RTM_NEWROUTE, CREATE | APPEND, &self.after);
         })
     }
@@ -137,20 +137,21 @@ impl Route {
         }
     }
 
-    /// All of this destination and metric, in the order in which the kernel looks at them.
+    /// Returns all routes of this destination and metric, in the kernel's order.
     fn there(&self, handle: &Handle) -> Result<Vec<Fib>, Error> {
         let there = handle.within(|| self.after.all_like())?;
         there.map_err(|error| Error::Netlink { what: format!("route {}", self.after), error })
     }
 
-    /// The name of the device, if that is not here any more.
+    /// Returns the name of the device, if that is not here any more.
     fn lost_device(&self, handle: &Handle) -> Result<Option<String>, Error> {
         let Some(index) = self.after.device() else { return Ok(None) };
         let name = || self.device.clone().unwrap_or_else(|| format!("number {index}"));
         Ok(link::name_of(handle, index)?.is_none().then(name))
     }
 
-    /// By its metrics the kernel tells it from its like (fib_metrics_match).
+    /// Deletes our route, which the kernel tells by its metrics from similar ones
+    /// (fib_metrics_match).
     fn delete(&self, handle: &Handle) -> Result<(), Error> {
         order(handle, RTM_DELROUTE, 0, &self.after)
     }

@@ -1,4 +1,4 @@
-//! Which routes are changed for some peers, and which had better be left.
+//! Which routes are changed for some peers, and which are better left alone.
 
 use super::fib::Fib;
 use super::rules::Rules;
@@ -8,20 +8,20 @@ use crate::change::link;
 use crate::netns::Handle;
 use crate::scope::Prefix;
 
-/// What can be done about the routes of a namespace.
+/// A namespace's routes: what can be changed, and what is left.
 #[derive(Debug, Default)]
 pub struct Plan {
     /// The changes.
     pub routes: Vec<Route>,
-    /// What stays as it is, each with its reason.
+    /// Routes that stay as they are, each with the reason.
     pub left: Vec<String>,
 }
 
 impl Plan {
-    /// The routes that lead to the peers; all that can carry TCP if none are named.
+    /// Plans for the routes that lead to the peers; for all that can carry TCP if none are named.
     ///
     /// # Errors
-    /// If there is no such route, or the kernel does not tell.
+    /// If there is no such route, or the kernel does not report its routes.
     pub fn of(handle: &Handle, peers: Option<Prefix>) -> Result<Self, Error> {
         let all = all(handle)?;
         let rules = Rules::of(handle)?;
@@ -75,7 +75,7 @@ fn reason_to_leave(all: &[Fib], fib: &Fib) -> Option<String> {
     fib.expires().then(|| "a router renews it, and would undo this".to_owned())
 }
 
-/// Why these peers get no route of their own, made from the one that covers them.
+/// Returns why these peers get no route of their own, made from the one that covers them.
 fn reason_to_add_none(all: &[Fib], rules: &Rules, covering: &Fib, peers: Prefix) -> Option<String> {
     if !covering.carries_tcp() {
         return Some(format!(
@@ -87,7 +87,7 @@ fn reason_to_add_none(all: &[Fib], rules: &Rules, covering: &Fib, peers: Prefix)
     if covering.expires() {
         return Some(format!("{none}: a router renews that, and this one would stay behind"));
     }
-    // What is for some packets only would be found after one that is longer, and so not at all.
+    // A route for some packets only would be found after a longer one, and so not at all.
     let hidden = |fib: &&Fib| {
         fib.is_for_some_packets()
             && fib.table() == covering.table()
@@ -104,8 +104,8 @@ fn reason_to_add_none(all: &[Fib], rules: &Rules, covering: &Fib, peers: Prefix)
     Some(format!("{none}: by {rule} that does not count, and one for fewer addresses would"))
 }
 
-/// The route that decides about packets to all of these, whether it carries them or not. The table
-/// local is asked before main (ip-rule(8)).
+/// Returns the route that decides about packets to all of these peers, whether it carries them or
+/// not. The table local is consulted before main (ip-rule(8)).
 pub(super) fn covering<'a>(
     all: impl DoubleEndedIterator<Item = &'a Fib> + Clone,
     peers: Prefix,
@@ -115,7 +115,7 @@ pub(super) fn covering<'a>(
         let candidates = all.clone().filter(table);
         let general = candidates.filter(|fib| !fib.is_for_some_packets());
         let candidates = general.filter(|fib| fib.prefix().holds(peers));
-        // The first of several of one length has the lowest metric.
+        // Of several of one length, the first has the lowest metric.
         candidates.rev().max_by_key(|fib| fib.prefix().bits)
     };
     of(true).or_else(|| of(false))

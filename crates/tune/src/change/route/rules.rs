@@ -1,5 +1,5 @@
-//! Rules that send packets to other tables than main and local (ip-rule(8)): what they lead there
-//! goes by routes that are not ours to change.
+//! Rules that send packets to other tables than main and local (ip-rule(8)): what they redirect
+//! uses routes that are not ours to change.
 
 use std::io;
 
@@ -29,7 +29,7 @@ const FRA_PAD: u16 = 18;
 const FRA_L3MDEV: u16 = 19;
 const FRA_PROTOCOL: u16 = 21;
 const FRA_IP_PROTO: u16 = 22;
-/// What says where a rule leads, or who made it. All else says which packets it is for.
+/// Attributes that say where a rule leads, or where it came from. All others select packets.
 const NO_SELECTORS: [u16; 8] = [
     FRA_GOTO,
     FRA_PRIORITY,
@@ -40,7 +40,7 @@ const NO_SELECTORS: [u16; 8] = [
     FRA_PAD,
     FRA_PROTOCOL,
 ];
-/// Of what says so, what is told with its value.
+/// The selectors that are printed with their values.
 const TOLD: [u16; 7] =
     [FRA_DST, FRA_SRC, FRA_IIFNAME, FRA_OIFNAME, FRA_FWMARK, FRA_FWMASK, FRA_L3MDEV];
 const FR_ACT_TO_TBL: u8 = 1;
@@ -49,13 +49,13 @@ const FR_ACT_NOP: u8 = 3;
 const FIB_RULE_INVERT: u32 = 2;
 const TCP: u8 = 6;
 
-/// A rule, as the kernel tells it.
+/// A rule, as the kernel reports it.
 struct Rule {
     head: [u8; HEAD_BYTES],
     attributes: Vec<(u16, Vec<u8>)>,
 }
 
-/// All rules of a namespace, in their order.
+/// All rules of a namespace, in order.
 pub(super) struct Rules(Vec<Rule>);
 
 impl Rules {
@@ -65,7 +65,7 @@ impl Rules {
         rules.map_err(|error| Error::Netlink { what, error }).map(Self)
     }
 
-    /// What the rules lead to routes that we leave alone, each as a sentence.
+    /// Returns what the rules send to routes that we leave alone, each as a sentence.
     pub(super) fn elsewhere(&self, all: &[Fib], peers: Option<Prefix>) -> Vec<String> {
         [true, false]
             .into_iter()
@@ -92,7 +92,7 @@ impl Rules {
                     rule.words()
                 )),
                 FR_ACT_TO_TBL | FR_ACT_GOTO | FR_ACT_NOP => {}
-                // Forbidden: nothing comes to what is after it.
+                // A rule that forbids: no packet reaches the rules after it.
                 _ if rule.is_for_all() => break,
                 _ => {}
             }
@@ -103,7 +103,7 @@ impl Rules {
         sentences
     }
 
-    /// Whether a rule that is a jump leaves out one that leads to main or local.
+    /// Returns whether a jump skips a rule that leads to main or local.
     fn passes_over(&self, jump: &Rule) -> bool {
         let between = jump.priority() + 1..jump.number_of(FRA_GOTO).unwrap_or(0);
         let ours = |rule: &&Rule| {
@@ -114,8 +114,8 @@ impl Rules {
         self.0.iter().filter(ours).any(|rule| between.contains(&rule.priority()))
     }
 
-    /// The rule by which a route of this table does not count unless it is for fewer addresses, so
-    /// that one for fewer would draw to itself what goes elsewhere now.
+    /// Returns the rule that suppresses a route of this table unless it is for fewer addresses, so
+    /// that a narrower route would attract what goes elsewhere now.
     pub(super) fn suppressor(&self, covering: &Fib, narrowed: Prefix) -> Option<String> {
         let suppresses = |rule: &&Rule| {
             rule.is_ipv4() == covering.is_ipv4()
@@ -136,7 +136,7 @@ fn read() -> io::Result<Vec<Rule>> {
         let mut body = vec![0; HEAD_BYTES];
         body[0] = u8::try_from(family).unwrap_or_default();
         let rules = match line.dump(RTM_GETRULE, &body) {
-            // A kernel without them, or without IPv6.
+            // A kernel without rules, or without IPv6.
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => continue,
             Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => continue,
             rules => rules?,
@@ -180,7 +180,7 @@ impl Rule {
         self.number_of(FRA_TABLE).unwrap_or(u32::from(self.head[4]))
     }
 
-    /// Routes for no more than so many bits do not count; the kernel tells -1 for none.
+    /// Returns the longest prefix whose routes are suppressed; the kernel reports -1 for none.
     fn suppressed_bits(&self) -> Option<u32> {
         self.number_of(FRA_SUPPRESS_PREFIXLEN).filter(|bits| *bits <= 128)
     }
@@ -189,7 +189,7 @@ impl Rule {
         number(&self.head, 8).unwrap_or(0) & FIB_RULE_INVERT != 0
     }
 
-    /// Those of a virtual routing domain: the table is that of the socket's.
+    /// Returns whether it is the rule of virtual routing domains (VRF), whose table is that of the socket.
     fn is_of_devices(&self) -> bool {
         self.of(FRA_L3MDEV).is_some()
     }
@@ -204,16 +204,16 @@ impl Rule {
         !self.is_inverted() && self.head[1..4] == [0; 3] && !self.attributes.iter().any(selects)
     }
 
-    /// Whether a connection of this host to one of them may be what it is for.
+    /// Returns whether it may apply to a connection of this host to one of the peers.
     fn may_meet(&self, peers: Prefix) -> bool {
         let other_protocol = self.of(FRA_IP_PROTO).is_some_and(|protocol| protocol != [TCP]);
-        // What this host sends comes in by lo (ip-rule(8)).
+        // What this host sends counts as coming in by lo (ip-rule(8)).
         let forwarded = self.text_of(FRA_IIFNAME).is_some_and(|name| name != "lo");
         let others = self.prefix(FRA_DST, self.head[1]).is_some_and(|to| !to.meets(peers));
         self.is_inverted() || !(other_protocol || forwarded || others)
     }
 
-    /// Whether its table has any route for them.
+    /// Returns whether its table has any route to them.
     fn leads_elsewhere(&self, all: &[Fib], peers: Prefix) -> bool {
         let common = [TABLE_DEFAULT, TABLE_MAIN, TABLE_LOCAL];
         let of_its_table = |fib: &&Fib| match fib.table() {
@@ -223,7 +223,7 @@ impl Rule {
         all.iter().filter(of_its_table).any(|fib| fib.prefix().meets(peers))
     }
 
-    /// Whether no packet to them comes to the rules after it.
+    /// Returns whether no packet to them reaches the rules after it.
     fn ends_the_search(&self, all: &[Fib], peers: Prefix) -> bool {
         let suppresses = self.suppressed_bits().is_some()
             || self.number_of(FRA_SUPPRESS_IFGROUP).is_some_and(|group| group != u32::MAX);

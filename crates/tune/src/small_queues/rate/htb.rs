@@ -1,4 +1,4 @@
-//! Which of the classes of an htb (tc-htb(8)) shapes what nobody has sorted.
+//! The class of an htb (tc-htb(8)) that shapes unclassified traffic.
 
 use super::{RATE_AT, Shaper, options, rate};
 use uncork_netlink::{attribute, number};
@@ -7,16 +7,16 @@ use uncork_netlink::{attribute, number};
 const TCA_HTB_PARMS: u16 = 1;
 const TCA_HTB_INIT: u16 = 2;
 const TCA_HTB_CEIL64: u16 = 7;
-/// Where `struct tc_htb_opt` has its second rate, the ceiling.
+/// Offset of the second rate, the ceiling, in `struct tc_htb_opt`.
 const CEIL_AT: usize = 12 + RATE_AT;
-/// Where `struct tc_htb_glob` has the minor number of the class for what no filter sorts.
+/// Offset in `struct tc_htb_glob` of the minor number of the default class, for what no filter classifies.
 const DEFAULT_AT: usize = 8;
-/// Where `struct tcmsg` has the number of what is told, and of what it hangs from.
+/// Offsets in `struct tcmsg` of a class's own handle, and of its parent's.
 const HANDLE_AT: usize = 8;
 const PARENT_AT: usize = 12;
-/// The parent of what stands at the root.
+/// The parent of a class at the root.
 const TC_H_ROOT: u32 = u32::MAX;
-/// Trees of classes are not deeper (TC_HTB_MAXDEPTH).
+/// The greatest depth of a class tree (TC_HTB_MAXDEPTH).
 const DEEPEST: usize = 8;
 
 struct Class {
@@ -25,8 +25,8 @@ struct Class {
     ceil: u64,
 }
 
-/// The class that unsorted traffic is in, with the lowest ceiling of those that it borrows from;
-/// where there is none such, the fastest one at the root: the link is no slower than that.
+/// Returns the class of unclassified traffic, with the lowest ceiling among it and the classes that it
+/// borrows from; without such a class, the fastest one at the root: the link is no slower than that.
 pub(super) fn shaper(disciplines: &[Vec<u8>], classes: &[Vec<u8>]) -> Option<Shaper> {
     let classes: Vec<Class> = classes.iter().filter_map(|answer| Class::read(answer)).collect();
     let at_root = || classes.iter().filter(|class| class.parent == TC_H_ROOT);
@@ -41,7 +41,7 @@ pub(super) fn shaper(disciplines: &[Vec<u8>], classes: &[Vec<u8>]) -> Option<Sha
     })
 }
 
-/// The class, what it hangs from, and so on up to the root.
+/// Returns the class, its parent, and so on up to the root.
 fn path(classes: &[Class], handle: u32) -> impl Iterator<Item = &Class> {
     let of = |handle: u32| classes.iter().find(|class| class.handle == handle);
     std::iter::successors(of(handle), move |class| of(class.parent)).take(DEEPEST)
@@ -53,7 +53,7 @@ fn default(answer: &[u8]) -> Option<u32> {
     (minor != 0).then_some(handle | minor & 0xffff)
 }
 
-/// As tc(8) writes it: both halves in hexadecimal digits.
+/// Formats a handle as tc(8) does: both halves in hexadecimal digits.
 fn name(handle: u32) -> String {
     format!("{:x}:{:x}", handle >> 16, handle & 0xffff)
 }

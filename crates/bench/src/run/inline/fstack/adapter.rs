@@ -1,4 +1,4 @@
-//! nginx under F-Stack's adapter, and the instance that has its stack.
+//! nginx under F-Stack's adapter, and the instance with its stack.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -23,39 +23,39 @@ use crate::run::nginx::{Serves, prepare};
 use crate::run::on_cpu::on_cpu;
 use crate::toolbox::program;
 
-/// So many huge pages it gets: buffers for frames, and what the program and the instance tell each other.
+/// How many huge pages it gets: buffers for frames, and messages between the program and the instance.
 const PAGES: u64 = 512;
-/// What the instance says when programs may come.
+/// What the instance prints when programs may attach.
 const READY: &str = "ff_create_so_memzone successful";
-/// So long nginx may take until it answers.
+/// How long nginx may take until it answers.
 const START: Duration = Duration::from_secs(30);
-/// What is under way when a client ends is over by then.
+/// By then the requests under way when a client ends are done.
 const REST: Duration = Duration::from_millis(100);
 
-/// Where each of its processes runs.
+/// The processors of the two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Places {
-    /// That of the instance, which is never at rest.
+    /// The instance's, which is never idle.
     pub(super) instance: usize,
-    /// That of nginx.
+    /// nginx's.
     pub(super) program: usize,
 }
 
-/// Both, over a link of their own: every frame of the device is F-Stack's.
+/// Both processes, over a link of their own: every frame of the device is F-Stack's.
 pub(super) struct Adapter {
-    /// Goes first: it ends them where they stand, and the huge pages are in use until then.
+    /// Dropped first: it kills them at once, and the huge pages are in use until then.
     _keeper: Keeper,
     nginx: Running,
     instance: Running,
     _near: Namespace,
-    /// Where those are who ask.
+    /// The clients' namespace.
     pub(super) far: Namespace,
-    /// Where nginx answers.
+    /// The address of nginx.
     pub(super) at: SocketAddr,
 }
 
 impl Adapter {
-    /// Starts them, and sees that answers are right.
+    /// Starts them, and checks their answers.
     pub(super) fn start(
         bed: &Bed<'_>,
         checkout: &Checkout,
@@ -75,7 +75,7 @@ impl Adapter {
         fs::write(&conf, configuration(&checkout.configuration()?, settings)?)?;
         // Where the processes of DPDK find each other (otherwise below /var/run).
         let meet = ("RUNTIME_DIRECTORY", dir.as_os_str());
-        // It says little, and a file would have it only when that fills a buffer.
+        // Its output is short, and in a file would only appear when a buffer is full.
         let job = Job::new(program("stdbuf")?)
             .arg("-oL")
             .arg(&checkout.instance)
@@ -104,12 +104,12 @@ impl Adapter {
         Ok(adapter)
     }
 
-    /// All that works for an answer: nginx, and the instance.
+    /// Returns the processes that work for an answer: nginx, and the instance.
     pub(super) fn processes(&self) -> [u32; 2] {
         [self.nginx.pid(), self.instance.pid()]
     }
 
-    /// Does something while they run. Before and after that they stand still, whoever else is measured.
+    /// Runs `work` while they run. Before and after that they are stopped, whatever else is measured.
     pub(super) fn awake<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         self.tell(Signal::SIGCONT)?;
         let done = work();
@@ -117,7 +117,7 @@ impl Adapter {
         done
     }
 
-    /// Stops both: nginx asks the instance all the time whether something has come.
+    /// Stops both: nginx polls the instance all the time.
     fn stop(&self) -> Result<()> {
         thread::sleep(REST);
         self.tell(Signal::SIGSTOP)?;
@@ -145,16 +145,16 @@ impl Adapter {
     }
 }
 
-/// A link as for all others, with what AF_XDP needs of it. That the device's interrupts wait for who polls it
-/// (napi_defer_hard_irqs, which DPDK advises) makes the adapter slower over veth, at any delay.
+/// Creates a link as for all others, with what AF_XDP needs of it. Deferring the device's interrupts to the
+/// poller (napi_defer_hard_irqs, which DPDK advises) makes the adapter slower over veth, at any delay.
 fn link() -> Result<(Namespace, Namespace)> {
     let (near, far) = joined()?;
-    // A kernel leaves checksums out where the other end is on the same machine, and AF_XDP has no word for that.
+    // A kernel omits checksums where the other end is on the same machine, and AF_XDP has no flag for that.
     run(far.command("ethtool").args(["-K", DEVICE, "tx", "off"]))?;
     Ok((near, far))
 }
 
-/// What the adapter reads in its program's environment.
+/// Returns the environment variables of the adapter.
 fn variables(core: usize) -> Result<Vec<(String, String)>> {
     let pair = |(name, value): (&str, String)| (name.to_owned(), value);
     let all = [

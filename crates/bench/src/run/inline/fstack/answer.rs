@@ -1,4 +1,4 @@
-//! Whether a server answers, and with what it should.
+//! Checks whether a server answers, and correctly.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,12 +10,12 @@ use uncork_netns::Namespace;
 
 use crate::run::nginx::body;
 
-/// One answer may take so long.
+/// Time limit of one answer.
 const LIMIT: Duration = Duration::from_secs(2);
-/// Between two tries.
+/// Pause between two tries.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Waits until it answers as it should, for at most so long.
+/// Waits until the server answers correctly, for at most `limit`.
 pub(super) fn wait(from: &Namespace, at: SocketAddr, limit: Duration) -> Result<()> {
     let begun = Instant::now();
     loop {
@@ -27,7 +27,7 @@ pub(super) fn wait(from: &Namespace, at: SocketAddr, limit: Duration) -> Result<
     }
 }
 
-/// Asks once.
+/// Sends one request.
 pub(super) fn ask(from: &Namespace, at: SocketAddr) -> Result<()> {
     let text = from.within(move || {
         let mut stream = TcpStream::connect_timeout(&at, LIMIT).context("connecting")?;
@@ -40,7 +40,7 @@ pub(super) fn ask(from: &Namespace, at: SocketAddr) -> Result<()> {
     right(&text)
 }
 
-/// Whether it is the body that was to be served, and all of it.
+/// Checks that it is the body that was to be served, and all of it.
 fn right(text: &str) -> Result<()> {
     let (head, got) = text.split_once("\r\n\r\n").context("no end of the answer's headers")?;
     let status = head.lines().next().unwrap_or_default();

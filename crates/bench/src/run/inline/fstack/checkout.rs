@@ -1,23 +1,23 @@
-//! What of F-Stack is needed, in a checkout that the user has built.
+//! The parts of F-Stack that are needed, in a checkout that the user has built.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// F-Stack, built.
+/// A built F-Stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Checkout {
-    /// The program that has the stack.
+    /// The program with the stack.
     pub(super) instance: PathBuf,
-    /// The library that takes an unmodified program's calls there.
+    /// The library that redirects an unmodified program's calls to it.
     pub(super) adapter: PathBuf,
-    /// Its own configuration, for what is not ours to say in it.
+    /// Its own configuration, for the settings that are not ours.
     pub(super) configuration: PathBuf,
 }
 
 impl Checkout {
-    /// The one in this directory.
+    /// Returns the checkout in this directory.
     pub(crate) fn at(dir: &Path) -> Result<Self> {
         let file = |name: &str| {
             let path = dir.join(name);
@@ -36,7 +36,7 @@ impl Checkout {
         })
     }
 
-    /// What its own configuration says.
+    /// Reads its own configuration.
     pub(super) fn configuration(&self) -> Result<String> {
         let path = &self.configuration;
         fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))

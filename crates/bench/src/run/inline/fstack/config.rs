@@ -1,32 +1,32 @@
-//! The configuration that F-Stack's instance is given.
+//! The configuration of F-Stack's instance.
 
 use std::net::Ipv4Addr;
 
 use anyhow::{Context, Result, ensure};
 
-/// What of it is ours to say.
+/// The settings that are ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Settings<'a> {
     /// Processor that the instance polls on.
     pub(super) core: usize,
-    /// How long, in microseconds, it may keep fewer frames than 32 back.
+    /// How long, in microseconds, it may hold back fewer than 32 frames.
     pub(super) delay: u32,
-    /// Whose frames are all F-Stack's.
+    /// The device, all of whose frames are F-Stack's.
     pub(super) device: &'a str,
-    /// Its address there, in a network of 24 bits.
+    /// Its address there, in a /24 network.
     pub(super) address: Ipv4Addr,
-    /// Who is at the other end.
+    /// The address of the other end.
     pub(super) peer: Ipv4Addr,
 }
 
-/// Where no device can be. That it is allowed keeps DPDK from all others of the PCI bus, which are the machine's.
+/// An address at which no device can be. Allowing only it keeps DPDK from the PCI devices of the machine.
 const NO_PCI: &str = "ffff:ff:1f.7";
 
-/// The configuration: which processor and which device is said here; what FreeBSD's stack is set to stays as `theirs`
-/// has it, which is the one that F-Stack comes with or what its user has made of it.
+/// Returns the configuration: processor and device are set here; the settings of FreeBSD's stack stay as in `theirs`,
+/// which is F-Stack's own file or what its user has made of it.
 ///
-/// The device stands in `allow`, whose entries DPDK is handed word for word, and among which it takes virtual ones, too:
-/// what `nb_vdev` makes is always virtio_user. F-Stack cuts the list at commas, which stand in such an entry: its user
+/// The device is in `allow`, whose entries DPDK gets verbatim, and among which it accepts virtual ones, too: what
+/// `nb_vdev` creates is always virtio_user. F-Stack splits the list at commas, which occur in such an entry: its user
 /// has changed that to semicolons (docs/F-STACK.md).
 pub(super) fn configuration(theirs: &str, settings: Settings<'_>) -> Result<String> {
     let Settings { core, delay, device, address, peer } = settings;
@@ -59,13 +59,13 @@ gateway={peer}
     ))
 }
 
-/// A set of this one processor, in hexadecimal.
+/// Returns the mask of a single processor, in hexadecimal.
 pub(super) fn mask(core: usize) -> Result<String> {
     let bit = u32::try_from(core).ok().and_then(|core| 1_u64.checked_shl(core));
     Ok(format!("{:x}", bit.context("F-Stack's adapter knows 64 processors")?))
 }
 
-/// These sections, without comments.
+/// Returns these sections, without comments.
 fn sections(text: &str, wanted: impl Fn(&str) -> bool) -> String {
     let mut taken = false;
     let mut out = String::new();
@@ -93,7 +93,7 @@ mod tests {
         peer: Ipv4Addr::new(10, 1, 2, 4),
     };
 
-    /// Values of a key in a section.
+    /// Returns the values of a key in a section.
     fn values<'a>(text: &'a str, section: &str, key: &str) -> Vec<&'a str> {
         let mut within = "";
         let mut found = Vec::new();

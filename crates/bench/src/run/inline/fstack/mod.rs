@@ -1,5 +1,5 @@
-//! nginx under `uncork run --stack`, by turns with the same nginx under F-Stack's adapter, which its user has built: small
-//! answers, over a veth pair for each.
+//! nginx under `uncork run --stack`, alternating with the same nginx under F-Stack's adapter, which its user has built:
+//! small answers, over a veth pair for each.
 
 mod adapter;
 mod answer;
@@ -25,15 +25,15 @@ use crate::run::tuning::may;
 const BENCH: &str = "inline-fstack";
 const PORT: u16 = 8080;
 
-/// A load, and what is asked of it.
+/// A load, and its bars.
 struct Load {
     name: &'static str,
     arguments: &'static [&'static str],
-    /// Of the requests a second, and of those a second of the server's processor time.
+    /// For the requests per second, and for those per second of the server's processor time.
     bars: [Option<Bar>; 2],
 }
 
-/// Loads that F-Stack is set up for in the same way.
+/// Loads for which F-Stack is configured in the same way.
 struct Group {
     /// Its `pkt_tx_delay` in microseconds, the best of those that were tried.
     delay: u32,
@@ -41,7 +41,7 @@ struct Group {
 }
 
 const GROUPS: [Group; 2] = [
-    // Nobody else's answer could go along with one that waits.
+    // No other answer could leave together with one that waits.
     Group {
         delay: 0,
         loads: &[Load { name: "wrk -c1, keep-alive", arguments: &["-c1"], bars: [None, None] }],
@@ -64,7 +64,7 @@ const GROUPS: [Group; 2] = [
     },
 ];
 
-/// nginx on our stack, and where those are who ask it.
+/// nginx on our stack, and its clients' namespace.
 struct Ours {
     nginx: Nginx,
     _near: Namespace,
@@ -81,7 +81,7 @@ impl Ours {
     }
 }
 
-/// All loads by turns against both.
+/// Alternates all loads between both.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     let Some(checkout) = &bed.fstack else {
         let why = "give --fstack DIR, a checkout of F-Stack that you have built (docs/F-STACK.md)";
@@ -112,7 +112,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The instance where our server is; nginx, which it cannot share that processor with, on a third one if there is one.
+/// Places the instance where our server is; nginx, which cannot share that processor, on a third one if there is one.
 fn places(cores: Cores) -> Result<Places> {
     let third = allowed()?.into_iter().find(|core| ![cores.server, cores.client].contains(core));
     Ok(Places { instance: cores.server, program: third.unwrap_or(cores.client) })
@@ -142,10 +142,10 @@ fn measure(
     interleave(&mut cases, bed.rounds(9), bed.progress)
 }
 
-/// What is asked of a load, and what other programs did meanwhile: who waits by looking suffers more from them than who
-/// sleeps.
+/// Reports a load with its bars, and what other programs did meanwhile: a polling program suffers more from them than a
+/// sleeping one.
 fn report(samples: &Samples, at: usize, load: &Load) -> [Row; 3] {
-    // As `observe` has them.
+    // Indices as in `observe`.
     const A_CPU_SECOND: usize = 0;
     const A_SECOND: usize = 1;
     const OTHERS: usize = 3;

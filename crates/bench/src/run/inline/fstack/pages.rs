@@ -1,4 +1,4 @@
-//! Huge pages, which the two processes of F-Stack share: lent by the kernel, and given back.
+//! Huge pages, which the two processes of F-Stack share: taken from the kernel, and given back.
 
 use std::fs;
 use std::path::Path;
@@ -9,10 +9,10 @@ use crate::outcome::Skip;
 use crate::process::Keeper;
 use crate::roles::Duty;
 
-/// Where the kernel has those of 2 MiB.
+/// The kernel's pool of 2 MiB pages.
 const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 
-/// Sees to it that so many are free; what the kernel had stands in the keeper's book before.
+/// Ensures that so many are free; the old number is in the keeper's duties before.
 pub(super) fn lend(pages: u64, keeper: &mut Keeper) -> Result<()> {
     lend_from(Path::new(POOL), pages, |duty| keeper.take(duty))
 }
@@ -28,7 +28,7 @@ fn lend_from(pool: &Path, pages: u64, note: impl FnOnce(&Duty) -> Result<()>) ->
     note(&Duty::Write { file: file.clone(), word: had.to_string() })?;
     let wanted = (had + lacks).to_string();
     fs::write(&file, wanted).with_context(|| format!("writing {}", file.display()))?;
-    // It gives what it finds in one piece, and says no word of the rest.
+    // The kernel provides what it finds contiguous, without an error for the rest.
     let got = free()?;
     if got < pages {
         let why = format!("F-Stack needs {pages} huge pages of 2 MiB, and the kernel finds {got}");
@@ -47,7 +47,7 @@ fn number(file: &Path) -> Result<u64> {
 mod tests {
     use super::*;
 
-    /// What is noted and what stands in the pool afterwards, of one with so many pages that are free, if so many are asked.
+    /// Returns what is noted and what the pool contains afterwards, if that many pages are free and that many are requested.
     fn lent((had, free): (u64, u64), pages: u64) -> (Result<()>, Option<String>, String) {
         let name = format!("bench-pages-{}-{had}-{free}-{pages}", std::process::id());
         let pool = std::env::temp_dir().join(name);
@@ -73,7 +73,7 @@ mod tests {
         let (result, noted, stands) = lent((70, 60), 60);
         assert!(result.is_ok() && noted.is_none(), "{result:?}");
         assert_eq!(stands, "70\n");
-        // This pool gives nothing, as a kernel does that has no memory in one piece.
+        // This pool provides nothing, like a kernel without contiguous memory.
         let (result, noted, stands) = lent((70, 60), 100);
         assert_eq!((noted, stands), (Some("70".to_owned()), "110".to_owned()));
         let error = result.unwrap_err();

@@ -1,4 +1,4 @@
-//! One socket, from look to look.
+//! One socket, from poll to poll.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use super::super::ends;
 use super::super::options;
 use super::super::processes::Owners;
 
-/// Bytes that wait for less are not worth a word: what is seen of them is not exact enough.
+/// Shorter holds are not reported: what is seen of them is not exact enough.
 pub(super) const LEAST_HOLD: Duration = Duration::from_millis(5);
-/// A cork's ceiling: 200 ms, less what a look may come late.
+/// A cork's ceiling: 200 ms, less the possible delay of a poll.
 const CEILING: Duration = Duration::from_millis(180);
 
-/// A socket as it was at the first and at the last look.
+/// A socket as it was at the first and at the last poll.
 pub(super) struct Seen {
     pub(super) inode: u64,
     pub(super) ends: Ends,
@@ -25,11 +25,11 @@ pub(super) struct Seen {
     last: TcpInfo,
     at: Duration,
     waits: Option<Waiting>,
-    /// Whether TCP_NODELAY was in force when it was last asked for.
+    /// Whether TCP_NODELAY was in force when it was last read.
     pub(super) nodelay: Option<bool>,
 }
 
-/// Bytes that are not sent.
+/// Bytes that are held.
 struct Waiting {
     since: Duration,
     segments_out: u32,
@@ -53,14 +53,14 @@ impl Seen {
         }
     }
 
-    /// Asks for its options.
+    /// Reads the socket's options.
     pub(super) fn ask(&mut self, processes: &Owners) {
         let known = processes.known(self.inode);
         let asked = known.and_then(|process| options::nodelay(&process, self.inode));
         self.nodelay = asked.or(self.nodelay);
     }
 
-    /// Takes a look; a hold that is over is told.
+    /// Takes in a poll; returns a hold that is over.
     pub(super) fn look(&mut self, info: TcpInfo, now: Duration, cookie: u64) -> Option<Held> {
         let over = self.waits.as_ref().is_some_and(|waiting| {
             info.notsent_bytes == 0 || info.data_segs_out != waiting.segments_out
@@ -69,7 +69,7 @@ impl Seen {
         let held = held.and_then(|waiting| self.held(&waiting, &info, now, cookie));
         if self.waits.is_none() && info.notsent_bytes > 0 {
             self.waits = why(&info, self.nodelay).map(|why| Waiting {
-                // It was sent, or written, so long ago.
+                // It was last sent, or written, that long ago.
                 since: now
                     .saturating_sub(Duration::from_millis(info.last_data_sent.into()))
                     .max(self.at),
@@ -84,8 +84,8 @@ impl Seen {
     }
 
     fn held(&self, waiting: &Waiting, info: &TcpInfo, now: Duration, cookie: u64) -> Option<Held> {
-        // It went between the last look and this one; TCP says when it last sent. That may have
-        // been something else: then all that is known is that it waited at the last look.
+        // It was sent between the last poll and this one; TCP says when it last sent. That may have
+        // been other data: then all that is known is that it waited at the last poll.
         let sent = now.saturating_sub(Duration::from_millis(info.last_data_sent.into()));
         let only = info.data_segs_out.wrapping_sub(waiting.segments_out) <= 1;
         let end = if only { sent.clamp(self.at, now) } else { self.at.max(waiting.since) };
@@ -117,7 +117,7 @@ impl Seen {
         })
     }
 
-    /// All that is known of it.
+    /// Returns all that is known of it.
     pub(super) fn told(self, cookie: u64, process: Option<&Process>) -> Socket {
         let (first, last) = (&self.first, &self.last);
         let who = process.map_or_else(Who::default, |process| Who {
@@ -161,8 +161,8 @@ impl Seen {
     }
 }
 
-/// Why a small rest is not sent, as far as the counters tell: with something in flight it is
-/// Nagle's algorithm, with nothing it is a cork, or the window.
+/// Returns why a small rest is not sent, as far as the counters tell: with data in flight it is
+/// Nagle's algorithm, without it is a cork, or the window.
 fn why(info: &TcpInfo, nodelay: Option<bool>) -> Option<Why> {
     if info.unacked == 0 && info.snd_wnd < info.snd_mss && info.snd_wnd < info.notsent_bytes {
         return Some(Why::WindowShut);
@@ -170,7 +170,7 @@ fn why(info: &TcpInfo, nodelay: Option<bool>) -> Option<Why> {
     if info.notsent_bytes >= info.snd_mss || info.unacked >= info.snd_cwnd {
         return None;
     }
-    // Under TCP_NODELAY only a cork, or MSG_MORE, keeps it.
+    // Under TCP_NODELAY only a cork, or MSG_MORE, holds it.
     let nagle = info.unacked > 0 && nodelay != Some(true);
     Some(if nagle { Why::Nagle } else { Why::Cork })
 }

@@ -1,4 +1,4 @@
-//! What is said of looking itself.
+//! Remarks on polling itself.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::Watched;
 use super::seen::LEAST_HOLD;
 use crate::doctor::words;
 
-/// What this way of watching tells and what it does not.
+/// Says what this way of watching shows and what it does not.
 pub(super) fn limits(sampling: &Sampling, all: &Sampling) -> [String; 2] {
     let apart = match sampling.looks {
         0 | 1 => String::new(),
@@ -35,8 +35,8 @@ pub(super) fn limits(sampling: &Sampling, all: &Sampling) -> [String; 2] {
     ]
 }
 
-/// Connections that came and went too fast: the kernel counted them, or they were gone before it was
-/// found whose they were.
+/// Reports connections that were too short-lived: the kernel counted them, or they were gone before
+/// their owner was found.
 pub(super) fn missed(
     sampling: &Sampling,
     opened: Option<u64>,

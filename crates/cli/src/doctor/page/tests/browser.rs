@@ -1,6 +1,6 @@
-//! The page in a real browser: it is drawn, nothing complains, and nothing leaves it.
+//! The page in a real browser: it is drawn, logs no error, and makes no request.
 //!
-//! UNCORK_DOCTOR_PAGES=DIRECTORY keeps the pages there, for the eye.
+//! UNCORK_DOCTOR_PAGES=DIRECTORY keeps the pages there, for inspection.
 
 use std::path::Path;
 
