@@ -226,6 +226,25 @@ static void others(void)
     printf(" %zd\n", recv(udp, text, 8, MSG_DONTWAIT));
 }
 
+/* Control data whose header says more or less than there is: the kernel's to refuse. */
+static void control_data(void)
+{
+    const size_t lengths[] = {0, 1, sizeof(struct cmsghdr) - 1, CMSG_LEN(64), 0x10000000, (size_t)-1};
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_DGRAM, 0, ends))
+        fail("socketpair");
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
+        struct iovec octet = {"x", 1};
+        struct msghdr message = {.msg_iov = &octet, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+        *(struct cmsghdr *)control =
+            (struct cmsghdr){.cmsg_len = lengths[i], .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+        printf("control data of %zx: %s\n", lengths[i], result(sendmsg(ends[0], &message, 0)));
+    }
+    close(ends[0]);
+    close(ends[1]);
+}
+
 static void urgent(void)
 {
     int fds[2], mark = -1;
@@ -254,6 +273,7 @@ int main(void)
     shared_sets();
     connecting();
     others();
+    control_data();
     urgent();
     return 0;
 }

@@ -347,9 +347,22 @@ static void no_program(void)
     close(fd);
 }
 
+/* Handlers of atexit(3) run after the thread's own destructors (of C++'s thread_local, say). */
+static void fork_at_the_end(void)
+{
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(0);
+    int status = -1;
+    waitpid(child, &status, 0);
+    printf("forked at the end: %d\n", status);
+}
+
 int main(int count, char **arguments)
 {
     far_begin(count, arguments);
+    atexit(fork_at_the_end);
     /* These signals are the test's own. */
     alarm(far_patience = 0);
     standard_streams();

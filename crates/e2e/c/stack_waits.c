@@ -264,6 +264,25 @@ static void one_shot_of_the_kernels(void)
     }
 }
 
+/* Closed while disarmed: the next socket with its number is armed like any other. */
+static void one_shot_closed_while_disarmed(void)
+{
+    int set = epoll_create1(0);
+    for (int arms = 0; arms < 2; arms++) {
+        int fd = near_connected(0);
+        add(set, fd, EPOLLIN | EPOLLONESHOT, 1);
+        far_ok(far("put 0 ab"));
+        show_set("one shot", set, 1000);
+        setsockopt(fd, SOL_SOCKET, SO_PRIORITY, &(int){5}, sizeof(int));
+        if (arms) {
+            printf("armed with a number that is used again: %s\n", result(change(set, fd, EPOLLIN | EPOLLONESHOT, 2)));
+            show_set("armed", set, 1000);
+        }
+        close(fd);
+    }
+    close(set);
+}
+
 static void one_shot(void)
 {
     int fd = near_connected(0), set = epoll_create1(0), other = epoll_create1(0);
@@ -533,6 +552,7 @@ int main(int count, char **arguments)
     edges();
     one_shot();
     one_shot_of_the_kernels();
+    one_shot_closed_while_disarmed();
     hang_ups();
     nested();
     mixed();

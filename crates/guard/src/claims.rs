@@ -18,26 +18,55 @@ use rustix::net::{
 use rustix::process::{Uid, geteuid};
 use uncork_sockdiag::SockDiag;
 
+use crate::limits::Limits;
+
 /// Connections made only to find out who owns a name stay in this backlog.
 const BACKLOG: i32 = 128;
 
 /// How long the owner of a name may take from bind(2) to listen(2), if it ever listens.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
-/// Claimed places, each with the socket that bears its name; none if another program has taken the name.
+/// The user without limits.
+const ROOTS: Option<u32> = Some(0);
+
+/// Claimed places.
 #[derive(Debug, Default)]
-pub(crate) struct Claims(HashMap<SocketAddr, Option<OwnedFd>>);
+pub(crate) struct Claims {
+    of: HashMap<SocketAddr, Claimed>,
+    /// How many of them were claimed for which user.
+    counts: HashMap<Option<u32>, usize>,
+}
+
+#[derive(Debug)]
+struct Claimed {
+    /// The socket that bears the place's name; none if another program has taken the name.
+    _name: Option<OwnedFd>,
+    /// The user of the program for which it was claimed first.
+    user: Option<u32>,
+}
 
 impl Claims {
-    /// Claims these places, except those that are claimed already.
+    /// Claims these places for a program of this user, except those that are claimed already.
     ///
     /// # Errors
     ///
-    /// A sentence, if another guardian's programs have one of them.
-    pub(crate) fn take(&mut self, places: &[SocketAddr]) -> Result<(), String> {
+    /// A sentence, if another guardian's programs have one of them, or the user has as many as one may have.
+    pub(crate) fn take(
+        &mut self,
+        places: &[SocketAddr],
+        user: Option<u32>,
+        limits: &Limits,
+    ) -> Result<(), String> {
         for place in places {
-            if !self.0.contains_key(place) {
-                self.0.insert(*place, claim(*place)?);
+            if !self.of.contains_key(place) {
+                let of_user = self.counts.get(&user).copied().unwrap_or_default();
+                limits.admit_place(
+                    user,
+                    of_user,
+                    self.of.len() - self.counts.get(&ROOTS).unwrap_or(&0),
+                )?;
+                self.of.insert(*place, Claimed { _name: claim(*place)?, user });
+                *self.counts.entry(user).or_default() += 1;
             }
         }
         Ok(())
@@ -45,7 +74,11 @@ impl Claims {
 
     /// Drops all claims but these.
     pub(crate) fn keep_only(&mut self, held: &HashSet<SocketAddr>) {
-        self.0.retain(|place, _| held.contains(place));
+        self.of.retain(|place, _| held.contains(place));
+        self.counts.clear();
+        for claimed in self.of.values() {
+            *self.counts.entry(claimed.user).or_default() += 1;
+        }
     }
 }
 

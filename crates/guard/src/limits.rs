@@ -22,6 +22,8 @@ const OF_ALL: u64 = 2;
 /// How many of the guardian's descriptors a program counts as: its connection, process, table and sockets, with half of them left
 /// to ports. One user may have half of that.
 const DESCRIPTORS: usize = 8;
+/// How many places the filters have room for (LISTENERS in bpf/owned/maps.h). Each takes a descriptor, too.
+const PLACES: usize = 16_384;
 /// The memory that is assumed if the kernel does not tell how much there is.
 const MEMORY_BYTES: u64 = 4 << 30;
 
@@ -36,6 +38,10 @@ pub struct Limits {
     pub programs_of_a_user: usize,
     /// Programs of all users.
     pub programs: usize,
+    /// Places, each an address and a port, at which one user's programs have a port on the stack.
+    pub places_of_a_user: usize,
+    /// Places of all users.
+    pub places: usize,
 }
 
 impl Limits {
@@ -51,7 +57,34 @@ impl Limits {
             rings_bytes: memory / OF_ALL,
             programs_of_a_user: programs / 2,
             programs,
+            places_of_a_user: (descriptors / 8).min(PLACES / 4),
+            places: (descriptors / 4).min(PLACES / 2),
         }
+    }
+
+    /// Checks that this user may have a port at another place, besides those that there are.
+    pub(crate) fn admit_place(
+        &self,
+        user: Option<u32>,
+        of_user: usize,
+        of_all: usize,
+    ) -> Result<(), String> {
+        let (most, most_of_all) = (self.places_of_a_user, self.places);
+        if user == Some(ROOT) {
+            return Ok(());
+        }
+        if of_user >= most {
+            let named = named(user);
+            return Err(format!(
+                "{named} has ports at {most} addresses, which is all that the guardian takes from the kernel for one user"
+            ));
+        }
+        if of_all >= most_of_all {
+            return Err(format!(
+                "there are ports at {most_of_all} addresses on the stack, which is all that the guardian takes from the kernel"
+            ));
+        }
+        Ok(())
     }
 
     /// Checks that this user may have another program besides those that there are.
@@ -175,6 +208,8 @@ mod tests {
         rings_bytes: RINGS_BYTES * 3,
         programs_of_a_user: 2,
         programs: 3,
+        places_of_a_user: 2,
+        places: 3,
     };
 
     #[test]
@@ -188,6 +223,16 @@ mod tests {
         let why = admits(other, &[one, one, other]).unwrap_err();
         assert!(why.starts_with("there are 3 programs with a stack"), "{why}");
         assert_eq!(admits(root, &[root, root, root, root, one, one, other]), Ok(()));
+    }
+
+    #[test]
+    fn ports_of_one_user_and_of_all_are_bounded_and_roots_are_not() {
+        assert_eq!(LIMITS.admit_place(Some(1), 1, 2), Ok(()));
+        let why = LIMITS.admit_place(Some(1), 2, 2).unwrap_err();
+        assert!(why.starts_with("the user 1 has ports at 2 addresses"), "{why}");
+        let why = LIMITS.admit_place(Some(2), 0, 3).unwrap_err();
+        assert!(why.starts_with("there are ports at 3 addresses on the stack"), "{why}");
+        assert_eq!(LIMITS.admit_place(Some(ROOT), 9, 9), Ok(()));
     }
 
     #[test]

@@ -39,11 +39,20 @@ struct Claim {
     /// The program that has asked: of an instance's claim, one of those attached to it.
     of: Engine,
     asked: SocketAddr,
+    /// How often it was asked for, and not released since.
+    times: usize,
     /// The places that this stands for.
     places: Vec<SocketAddr>,
     /// The kernel's numbers of the sockets that have proven it, and of those of released claims to the same port: a program does
     /// not say which of its sockets it has closed.
     sockets: Vec<u64>,
+}
+
+impl Claim {
+    fn add_sockets(&mut self, sockets: impl IntoIterator<Item = u64>) {
+        self.sockets.extend(sockets);
+        self.sockets.drain(..self.sockets.len().saturating_sub(SOCKETS));
+    }
 }
 
 /// A socket that keeps a port from others.
@@ -66,6 +75,8 @@ pub(crate) struct Session {
     pub(crate) user: Option<u32>,
     /// Ports that were asked for; of an instance, by its programs.
     ports: Vec<Claim>,
+    /// The places that these stand for, each with the number of claims to it.
+    places: HashMap<SocketAddr, usize>,
     /// Places that it has let go of recently, and when.
     left: HashMap<SocketAddr, Instant>,
     /// Connections that it opened; for a guest, those that its instance has on its behalf; for an instance, all those.
@@ -93,6 +104,7 @@ impl Session {
             role,
             user: None,
             ports: Vec::new(),
+            places: HashMap::new(),
             left: HashMap::new(),
             connections: HashSet::new(),
             reserved: HashMap::new(),
@@ -167,10 +179,26 @@ impl Session {
         places: Vec<SocketAddr>,
         socket: u64,
     ) -> Vec<SocketAddr> {
-        let held = self.held();
         self.left.retain(|place, _| !places.contains(place));
-        let new = places.iter().copied().filter(|place| !held.contains(place)).collect();
-        self.ports.push(Claim { of, asked, places, sockets: vec![socket] });
+        let is_it = |claim: &&mut Claim| claim.of == of && claim.asked == asked;
+        let Some(same) = self.ports.iter_mut().find(is_it) else {
+            let new =
+                places.iter().copied().filter(|place| !self.places.contains_key(place)).collect();
+            places.iter().for_each(|place| *self.places.entry(*place).or_default() += 1);
+            self.ports.push(Claim { of, asked, times: 1, places, sockets: vec![socket] });
+            return new;
+        };
+        same.times += 1;
+        same.add_sockets([socket]);
+        let mut new = Vec::new();
+        for place in places {
+            if !same.places.contains(&place) {
+                same.places.push(place);
+                let claims = self.places.entry(place).or_default();
+                *claims += 1;
+                new.extend((*claims == 1).then_some(place));
+            }
+        }
         new
     }
 
@@ -178,17 +206,37 @@ impl Session {
     pub(crate) fn release(&mut self, of: Engine, asked: SocketAddr) -> Option<Vec<SocketAddr>> {
         let is_it = |claim: &Claim| claim.of == of && claim.asked == asked;
         let at = self.ports.iter().position(is_it)?;
-        let Claim { mut places, mut sockets, .. } = self.ports.swap_remove(at);
-        if let Some(same) = self.ports.iter_mut().find(|claim| is_it(claim)) {
-            same.sockets.append(&mut sockets);
-            same.sockets.drain(..same.sockets.len().saturating_sub(SOCKETS));
+        let claim = &mut self.ports[at];
+        claim.times -= 1;
+        if claim.times > 0 {
+            return Some(Vec::new());
         }
-        let held = self.held();
-        places.retain(|place| !held.contains(place));
+        Some(self.remove_claim(at))
+    }
+
+    /// The same of a port however often it was asked for.
+    pub(crate) fn release_all(&mut self, of: Engine, asked: SocketAddr) -> Option<Vec<SocketAddr>> {
+        let is_it = |claim: &Claim| claim.of == of && claim.asked == asked;
+        let at = self.ports.iter().position(is_it)?;
+        Some(self.remove_claim(at))
+    }
+
+    fn remove_claim(&mut self, at: usize) -> Vec<SocketAddr> {
+        let mut places = self.ports.swap_remove(at).places;
+        places.retain(|place| {
+            let claims = self.places.get_mut(place).map_or(0, |claims| {
+                *claims -= 1;
+                *claims
+            });
+            if claims == 0 {
+                self.places.remove(place);
+            }
+            claims == 0
+        });
         let now = Instant::now();
         self.left.retain(|_, since| now - *since < LATELY);
         self.left.extend(places.iter().map(|place| (*place, now)));
-        Some(places)
+        places
     }
 
     pub(crate) fn add(&mut self, ends: Ends) {
@@ -223,7 +271,7 @@ impl Session {
 
     /// Returns the places that it has.
     pub(crate) fn held(&self) -> HashSet<SocketAddr> {
-        self.ports.iter().flat_map(|claim| &claim.places).copied().collect()
+        self.places.keys().copied().collect()
     }
 
     /// Returns the places of a port that it has asked for by this name.
@@ -232,7 +280,7 @@ impl Session {
         claims.flat_map(|claim| &claim.places).copied().collect()
     }
 
-    /// Returns the ports that were asked for, each as often as it was.
+    /// Returns the ports that were asked for.
     pub(crate) fn asked(&self) -> impl Iterator<Item = SocketAddr> {
         self.ports.iter().map(|claim| claim.asked)
     }
@@ -293,6 +341,7 @@ impl Session {
     pub(crate) fn detach(&mut self) {
         self.role = Role::Program;
         self.ports.clear();
+        self.places.clear();
         self.left.clear();
         self.connections.clear();
         self.reserved.clear();
@@ -306,7 +355,7 @@ impl Session {
 
     /// Tells whether it has this place.
     pub(crate) fn holds(&self, place: &SocketAddr) -> bool {
-        self.ports.iter().any(|claim| claim.places.contains(place))
+        self.places.contains_key(place)
     }
 
     /// Tells whether it has this place, or had it until recently.

@@ -242,6 +242,9 @@ impl Steering {
         places: &[SocketAddr],
         all: &[&Session],
     ) -> Result<(), String> {
+        if places.is_empty() {
+            return Ok(());
+        }
         let leaver = all.iter().find(|session| session.engine == engine);
         let (lives, user) = (leaver.is_some(), leaver.and_then(|session| session.user));
         self.pin(places, all)?;

@@ -4,11 +4,11 @@
 mod common;
 
 use std::fs;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{LONG, Link, SHORT, open};
+use common::{LONG, Link, OURS, SHORT, end, listen, open, refusal};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use uncork_driver::af_packet::Port;
@@ -26,6 +26,8 @@ fn limits() -> Limits {
         rings_bytes: RINGS_BYTES * 3,
         programs_of_a_user: 4,
         programs: 6,
+        places_of_a_user: 3,
+        places: 4,
     }
 }
 
@@ -95,6 +97,62 @@ fn programs_of_one_user_are_bounded() {
     clients.pop();
     let another = || link.try_client_of(ONE).map_err(|error| format!("{error:#}"));
     in_the_end(another);
+}
+
+#[test]
+fn ports_of_one_user_are_bounded_and_one_that_is_asked_for_twice_counts_once() {
+    if is_skipped("ports_of_one_user_are_bounded_and_one_that_is_asked_for_twice_counts_once") {
+        return;
+    }
+    let link = Link::with_limits("ports", limits());
+    let mut client = link.client_of(ONE);
+    let own = |client: &mut Client, port: u16| {
+        let listener = listen(&link, end(OURS, port));
+        client.own(end(OURS, port), listener.as_fd()).map(|()| listener)
+    };
+    let mut listeners: Vec<_> =
+        (1..=3).map(|port| own(&mut client, 7600 + port).unwrap()).collect();
+    let why = refusal(own(&mut client, 7604));
+    assert!(why.contains("the user 65533 has ports at 3 addresses"), "{why}");
+    client.own(end(OURS, 7601), listeners[0].as_fd()).unwrap();
+    let mut other = link.client_of(OTHER);
+    let _of_other = own(&mut other, 7605).unwrap();
+    let why = refusal(own(&mut other, 7606));
+    assert!(why.contains("there are ports at 4 addresses on the stack"), "{why}");
+    let _of_root = [7607, 7608].map(|port| own(&mut link.client_of(ROOT), port).unwrap());
+    // It was asked for twice, so that it is given back once more than it was let go.
+    client.disown(end(OURS, 7601)).unwrap();
+    refusal(own(&mut client, 7604));
+    client.disown(end(OURS, 7601)).unwrap();
+    listeners.remove(0);
+    let _another = own(&mut client, 7604).unwrap();
+}
+
+#[test]
+fn a_port_that_is_asked_for_again_and_again_holds_up_nobody_when_it_is_let_go() {
+    const TIMES: usize = 4000;
+    if is_skipped("a_port_that_is_asked_for_again_and_again_holds_up_nobody_when_it_is_let_go") {
+        return;
+    }
+    let link = Link::with_limits("again", limits());
+    let (mut client, mut other) = (link.client_of(ONE), link.client_of(OTHER));
+    let listener = listen(&link, end(OURS, 7600));
+    let begun = Instant::now();
+    for _ in 0..TIMES {
+        client.own(end(OURS, 7600), listener.as_fd()).unwrap();
+    }
+    let each = begun.elapsed() / TIMES as u32;
+    drop(listener);
+    // The guardian misses the socket within a second, and says so.
+    let until = Instant::now() + LONG;
+    let mut longest = Duration::ZERO;
+    while client.disown(end(OURS, 7600)).is_ok() && Instant::now() < until {
+        let asked = Instant::now();
+        other.settle().unwrap();
+        longest = longest.max(asked.elapsed());
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(longest < each * 50 + Duration::from_millis(200), "{longest:?} beside {each:?}");
 }
 
 /// Time of processors that this process's threads have had.

@@ -490,6 +490,7 @@ impl World {
         });
         if has_some && self.requests.is_none() {
             self.requests = Requests::new().ok();
+            self.requests.iter().flat_map(Requests::descriptors).for_each(|fd| outside.protect(fd));
         }
     }
 

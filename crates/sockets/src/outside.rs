@@ -158,6 +158,10 @@ pub trait Outside: Sync {
     /// Gives these descriptors up, as the kernel has not taken their connection: calls go to the socket that is behind them.
     fn lose(&self, fds: &[RawFd]);
 
+    /// Keeps the program from closing one of the library's descriptors by close(2), as programs do that close everything that they
+    /// do not know.
+    fn protect(&self, fd: RawFd);
+
     /// Returns a new mailbox, in which a kernel connection can be left to children ([`Outside::leave`]).
     ///
     /// # Errors

@@ -290,7 +290,7 @@ impl Guard {
                 }
             }
             Err(_) => {
-                let _ = self.let_go(at, local);
+                let _ = self.let_go(at, local, Session::release);
                 self.tidy_claims();
             }
         }
@@ -351,7 +351,7 @@ impl Guard {
         (local, proven): (SocketAddr, u64),
         places: Vec<SocketAddr>,
     ) -> Result<(Engine, Vec<SocketAddr>), String> {
-        let claimed = self.claims.take(&places);
+        let claimed = self.claims.take(&places, self.peers[at].uid, &self.limits);
         let claimed = claimed.and_then(|()| self.note_claim(at, (local, proven), places));
         claimed.inspect_err(|_| self.tidy_claims())
     }
@@ -465,23 +465,28 @@ impl Guard {
     }
 
     pub(super) fn disown(&mut self, at: usize, local: SocketAddr) -> Result<(), String> {
-        let done = self.let_go(at, local)?;
+        let done = self.let_go(at, local, Session::release)?;
         self.tidy_claims();
         self.tell_later(at, |program| Reply::Revoked { program, local });
         done
     }
 
-    /// Takes a port away from a program. The outer error if the program did not have it.
-    fn let_go(&mut self, at: usize, local: SocketAddr) -> Result<Result<(), String>, String> {
+    /// Takes a port away from a program, once or as often as it was asked for. The outer error if the program did not have it.
+    pub(super) fn let_go(
+        &mut self,
+        at: usize,
+        local: SocketAddr,
+        release: fn(&mut Session, Engine, SocketAddr) -> Option<Vec<SocketAddr>>,
+    ) -> Result<Result<(), String>, String> {
         let not_owned = || format!("{local} was not owned");
         let program = self.session(at)?.engine;
-        let places = self.session_mut(at)?.release(program, local).ok_or_else(not_owned)?;
+        let places = release(self.session_mut(at)?, program, local).ok_or_else(not_owned)?;
         let Some(instance) = self.instance_of(at)? else {
             return Ok(self.steering.leave(program, &places, &sessions(&self.peers)));
         };
         let instance = self.session_mut(instance)?;
         let engine = instance.engine;
-        let places = instance.release(program, local).ok_or_else(not_owned)?;
+        let places = release(instance, program, local).ok_or_else(not_owned)?;
         Ok(self.steering.leave(engine, &places, &sessions(&self.peers)))
     }
 

@@ -6,6 +6,8 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use uncork_guardian::Reply;
+
 use super::Guard;
 use crate::session::{Role, Session};
 
@@ -74,9 +76,14 @@ impl Guard {
 
     fn disown_but(&mut self, mut all: Vec<Proven>, listening: &HashSet<u64>) {
         all.retain(|(.., sockets)| !sockets.iter().any(|socket| listening.contains(socket)));
+        let mut is_any = false;
         for (at, asked, _) in all {
-            // As often as it was asked for.
-            while self.disown(at, asked).is_ok() {}
+            // If the filters cannot be told, the rest is done all the same.
+            is_any |= self.let_go(at, asked, Session::release_all).is_ok();
+            self.tell_later(at, |program| Reply::Revoked { program, local: asked });
+        }
+        if is_any {
+            self.tidy_claims();
         }
     }
 

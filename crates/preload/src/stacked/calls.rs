@@ -283,6 +283,7 @@ pub(crate) fn closing(fd: c_int) {
         return;
     }
     super::duplicates::closing(fd);
+    super::disarmed::closing(fd);
     if has(fd) {
         handlers::begin();
         if is_on() && SOCKETS.is_last_of_shared(fd) {

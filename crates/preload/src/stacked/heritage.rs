@@ -6,6 +6,7 @@
 
 use core::cell::{Cell, RefCell};
 use core::ffi::CStr;
+use core::mem::ManuallyDrop;
 use core::ptr;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -189,7 +190,9 @@ unsafe fn completed(given: Environment) -> Option<Made> {
 /// Keeps the environment until this thread starts another program: by then the previous one has started.
 fn till_next(made: Made) -> Environment {
     let entries = made.entries.as_ptr();
-    MADE.set(made);
+    // A thread whose own variables are gone already (a destructor that starts a program) leaves it behind.
+    let mut made = ManuallyDrop::new(Some(made));
+    let _ = MADE.try_with(|kept| made.take().map(|made| kept.replace(made)));
     entries
 }
 

@@ -25,6 +25,7 @@ mod transfer;
 
 use core::cell::Cell;
 use core::ffi::CStr;
+use core::mem::ManuallyDrop;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU8};
 use std::ffi::CString;
@@ -316,14 +317,15 @@ fn done(result: Result<(), Errno>) -> c_int {
 }
 
 thread_local! {
-    /// The lock that is held over fork(2), in the thread that forks.
-    static FORKING: Cell<Option<Held<'static>>> = const { Cell::new(None) };
+    /// The lock that is held over fork(2), in the thread that forks. It has no destructor: exit(3) runs those of a thread before
+    /// its own handlers, which may fork, too.
+    static FORKING: Cell<Option<ManuallyDrop<Held<'static>>>> = const { Cell::new(None) };
 }
 
 /// Prepares for fork(2).
 pub(crate) fn before_fork() {
     if is_on() {
-        FORKING.set(Some(SOCKETS.before_fork()));
+        FORKING.set(Some(ManuallyDrop::new(SOCKETS.before_fork())));
     }
 }
 
@@ -335,14 +337,15 @@ pub(crate) fn before_vfork() {
 }
 
 pub(crate) fn after_fork_in_parent() {
-    if FORKING.take().is_some() {
+    if let Some(held) = FORKING.take() {
+        drop(ManuallyDrop::into_inner(held));
         SOCKETS.after_fork();
     }
 }
 
 /// Begins the child: it has none of its parent's connections, and a connection of its own to the privileged half.
 pub(crate) fn after_fork_in_child() {
-    let Some(held) = FORKING.take() else { return };
+    let Some(held) = FORKING.take().map(ManuallyDrop::into_inner) else { return };
     outside::forget_threads();
     match host::Guardian::of_environment() {
         Some(host) => {

@@ -260,6 +260,10 @@ impl Outside for Process {
         }
     }
 
+    fn protect(&self, fd: RawFd) {
+        super::mark(fd, state::OURS);
+    }
+
     fn mailbox(&self) -> Result<OwnedFd, Errno> {
         behind::mailbox()
     }
