@@ -277,6 +277,7 @@ impl Connection {
             una: sender.una,
             nxt: sender.nxt,
             paced: cx.config.pacing,
+            rate: self.pacer.rate(),
         });
     }
 
