@@ -305,14 +305,17 @@ impl Connection {
         let lossy = self.recovery.phase == Phase::Loss;
         let spurious = lossy && self.recovery.judge_timeout(self.evidence(news));
         cx.counters.spurious_timeouts += u64::from(spurious);
+        // Before the phase may end: the ACK of everything proves as much as one of a part (tcp_try_undo_recovery,
+        // tcp_try_undo_loss).
+        let undone = spurious || self.proves_original(news);
         // The ACK that ends a recovery leaves the window where recovery has brought it; after a timeout
         // the window is growing already.
-        let recovered = !spurious
+        let recovered = !undone
             && news.progress
             && self.recovery.on_progress((una, next), self.peer.sacks, &mut self.congestion)
             && !lossy;
         self.judge_tail_probe(news);
-        if self.proves_unnecessary(news) || spurious {
+        if undone || self.proves_unnecessary(news) {
             cx.counters.undone += 1;
             self.recovery.undo(&mut self.congestion);
             self.sender.flight.forget_losses();
@@ -370,15 +373,19 @@ impl Connection {
         }
     }
 
+    /// Returns whether all retransmissions have arrived twice.
     fn proves_unnecessary(&mut self, news: &News) -> bool {
         let space = (self.sender.una, self.sender.nxt);
-        let explained = news.duplicates > 0
-            && self.recovery.on_duplicate_report(space, news.duplicates, news.duplicates_end);
-        // Eifel: only in phases in which something was retransmitted for a loss.
-        let original = news.progress
+        news.duplicates > 0
+            && self.recovery.on_duplicate_report(space, news.duplicates, news.duplicates_end)
+    }
+
+    /// Returns whether an original has arrived that was retransmitted (Eifel): only in phases in which something was
+    /// retransmitted for a loss. Some peers echo zero when they have nothing to echo (tcp_tsopt_ecr_before).
+    fn proves_original(&self, news: &News) -> bool {
+        news.progress
             && self.recovery.is_recovering()
-            && self.recovery.proves_original(news.echo);
-        explained || original
+            && self.recovery.proves_original(news.echo.filter(|echo| *echo != 0))
     }
 
     fn adjust_window(&mut self, cx: &Context, news: &News, arrived: u32, newly_lost: bool) {
