@@ -154,9 +154,12 @@ impl Recovery {
         congestion: &mut Congestion,
         again: bool,
     ) {
-        // An earlier event in the same window has already reduced it, and left PRR's momentary window (tcp_enter_loss).
+        // An earlier event in the same window has already reduced it, and left PRR's momentary window (tcp_enter_loss). But a
+        // timeout for what no timeout has repeated yet is a new one: the loss of retransmissions at the rate of slow start (RFC
+        // 5681 §3.1, equation 4).
         let calm = matches!(self.phase, Phase::Open | Phase::Disorder);
-        if calm || !self.point.after(una) {
+        let anew = self.phase == Phase::Loss && !again;
+        if calm || anew || !self.point.after(una) {
             self.remember(una, congestion);
             congestion.on_congestion();
         }
