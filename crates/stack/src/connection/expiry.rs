@@ -10,6 +10,8 @@ use super::{Cause, Connection, ConnectionError, Owed, State};
 use crate::context::Context;
 use crate::units::Micros;
 
+/// The probe timeout while no round trip is known (RFC 8985 §7.2).
+const UNMEASURED: Micros = Micros::from_millis(1000);
 /// Time that a tail loss probe waits beyond two round trips for a lone segment, whose ACK the peer may delay
 /// (TLP.max_ack_delay, RFC 8985 §7.2: 200 ms for a peer of unknown behaviour).
 const ACK_DELAY: Micros = super::receive::ack_policy::LONGEST;
@@ -119,7 +121,7 @@ impl Connection {
         {
             return None;
         }
-        let smoothed = self.rtt.smoothed()?;
+        let Some(smoothed) = self.rtt.smoothed() else { return Some(UNMEASURED) };
         let extra = if flight.out_segments() == 1 { ACK_DELAY } else { SLACK };
         Some(smoothed.saturating_mul(2).saturating_add(extra))
     }
