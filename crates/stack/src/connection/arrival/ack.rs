@@ -483,7 +483,8 @@ impl Connection {
         if moved {
             self.recovery.progress_at = cx.now;
         }
-        if let Some(wait) = wait {
+        // Nothing is found lost by what may be forgotten.
+        if let Some(wait) = wait.filter(|_| !self.seems_forgotten()) {
             self.timers.set_loss(LossTimer::Reorder, cx.now + wait);
         } else if moved {
             self.timers.stop(Timer::Loss);
