@@ -406,13 +406,14 @@ impl Connection {
     /// this ACK reports as delivered.
     fn count_duplicates(&mut self, news: &News) -> u32 {
         let mss = self.segment_bytes();
+        let una = self.sender.una;
         let flight = &mut self.sender.flight;
         if news.progress {
             let acked = news.delivered.acked_segments;
             let recovery = &mut self.recovery;
             // Some of these were counted before, by duplicate ACKs (tcp_remove_reno_sacks).
             let arrived = acked.saturating_sub(recovery.duplicates).max(1);
-            if recovery.phase == Phase::Recovery {
+            if recovery.is_partial(una) {
                 // A partial acknowledgment: the segment that is first now was lost as well (RFC 6582 §3.2).
                 recovery.duplicates = recovery.duplicates.saturating_sub(acked.saturating_sub(1));
                 flight.lose_first_segment(mss);

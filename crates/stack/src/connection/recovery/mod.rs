@@ -274,6 +274,12 @@ impl Recovery {
         over
     }
 
+    /// Returns whether an ACK that makes SND.UNA this acknowledges a part of what was in flight when fast recovery began (RFC 6582
+    /// §3.2, step 3).
+    pub(crate) fn is_partial(&self, una: SeqNumber) -> bool {
+        self.phase == Phase::Recovery && una.before(self.point)
+    }
+
     /// Sets the window after an ACK in a phase in which it is reduced (RFC 6937).
     pub(crate) fn reduce_window(
         &mut self,
