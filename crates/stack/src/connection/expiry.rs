@@ -148,6 +148,12 @@ impl Connection {
             LossTimer::None => {}
             LossTimer::Retransmit if self.state.is_synchronised() => self.on_timeout(cx),
             LossTimer::Retransmit => self.on_handshake_timeout(cx),
+            // There is nothing that may be sent as a probe: the retransmission timeout counts as before.
+            LossTimer::Probe if self.plan_tail_probe().is_none() => {
+                let deadline = self.recovery.progress_at + self.timeout(cx);
+                let deadline = self.within_user_timeout(deadline.max(cx.now));
+                self.timers.set_loss(LossTimer::Retransmit, deadline);
+            }
             LossTimer::Probe => {
                 cx.counters.tail_probes += 1;
                 self.owed.add(Owed::TAIL_PROBE);
