@@ -251,7 +251,7 @@ mod tests {
         // bictcp_update, last_max_cwnd == 0: HyStart may have ended slow start far too early.
         let (mut congestion, rtt) = begin(100, 10);
         congestion.threshold = 100;
-        let mut grow = |congestion: &mut Congestion| {
+        let grow = |congestion: &mut Congestion| {
             for n in 0..14 {
                 congestion.on_ack(congestion.window, Instant::from_millis(10 * n), &rtt);
             }

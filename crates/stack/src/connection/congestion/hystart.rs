@@ -115,8 +115,10 @@ impl HyStart {
         }
         self.last_ack = round.now;
         // Without pacing, a window of ACKs arrives at the bottleneck's rate, there and back.
-        let long = (shortest.as_duration() + round.cushion()) / if round.paced { 1 } else { 2 };
-        round.now.since(self.began) > long
+        let part = if round.paced { 1 } else { 2 };
+        let long = round.now.since(self.began) * part;
+        // The division is left out where it does not matter.
+        long > shortest.as_duration() && long > shortest.as_duration() + round.cushion()
     }
 
     fn is_delay_long(&mut self, shortest: Micros, took: Micros) -> bool {
