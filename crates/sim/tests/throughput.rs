@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use common::{connected, transfer};
+use uncork_packet::{Capabilities, Medium};
 use uncork_sim::{Conditions, Setup};
 use uncork_stack::{Algorithm, Config};
 
@@ -97,5 +98,40 @@ fn a_receivers_window_follows_a_path_that_has_become_longer() {
             let longer = measure_of_receiver(1, later, timestamps);
             assert!(longer > 0.8 * as_ever, "{timestamps} {later}: {longer} of {as_ever} Mbit/s");
         }
+    }
+}
+
+/// How many milliseconds 64 MB take through 10 Gbit/s whose round trip is that many microseconds for the handshake, and then
+/// as many.
+fn ramp(at_first: u64, later: u64) -> f64 {
+    let way = |round_trip, rate| Conditions {
+        delay: Duration::from_micros(round_trip / 2),
+        rate,
+        ..Conditions::default()
+    };
+    let device = Capabilities {
+        max_train_bytes: 65_000,
+        completes_checksums: true,
+        reports_completions: true,
+        ..Capabilities::plain(Medium::Ip, 1500)
+    };
+    let rate = Some(10_000_000_000);
+    let ways = [way(at_first, rate), way(at_first, None)];
+    let setup = Setup { devices: [device; 2], ways, ..Setup::default() };
+    let (mut pair, client, server, _) = connected(&setup);
+    pair.set_way(0, way(later, rate));
+    pair.set_way(1, way(later, None));
+    let patience = Duration::from_secs(600);
+    let took = transfer(&mut pair, (0, client), (1, server), 64 << 20, patience).unwrap();
+    took.as_secs_f64() * 1e3
+}
+
+#[test]
+fn slow_start_goes_on_where_the_round_trip_is_a_little_above_its_shortest() {
+    // A twentieth more than the handshake's ended it at 16 segments (hystart_ack_delay), and growth was a segment per round
+    // trip from there on (bictcp_update).
+    for (shortest, later) in [(200, 210), (200, 300), (1000, 1050), (2000, 2100)] {
+        let (as_ever, longer) = (ramp(later, later), ramp(shortest, later));
+        assert!(longer < 1.5 * as_ever, "{shortest} {later}: {longer} for {as_ever} ms");
     }
 }

@@ -632,7 +632,9 @@ impl World {
             (Ready::CLOSED, libc::EPOLLHUP as u32),
             (Ready::ERROR, libc::EPOLLERR as u32),
         ];
+        // More would never come where the window is shut (tcp_epollin_ready).
         let too_few = low_water > 1
+            && !ready.has(Ready::STOPPED)
             && !ready.has(Ready::PEER_CLOSED)
             && !ready.has(Ready::CLOSED)
             && link.stack().readable_bytes(place.id) < low_water;

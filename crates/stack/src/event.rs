@@ -26,6 +26,8 @@ impl Ready {
     pub const ERROR: Self = Self(32);
     /// The peer has acknowledged everything that was sent, the FIN included.
     pub const DRAINED: Self = Self(64);
+    /// There is data to read, and hardly more can come before some of it is read.
+    pub const STOPPED: Self = Self(128);
 
     /// Returns whether all of `other` is set.
     #[must_use]

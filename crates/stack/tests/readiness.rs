@@ -90,3 +90,20 @@ fn who_wants_no_more_has_the_end() {
     lab.stack.shutdown(lab.now, socket, Shutdown::Read);
     assert_eq!(letters(&mut lab, socket), "in out open rdhup");
 }
+
+#[test]
+fn a_shut_window_ends_the_wait_for_more() {
+    // SO_RCVLOWAT, tcp_epollin_ready.
+    let mut lab = Lab::new(Config::default());
+    let socket = lab.accepted(SYN);
+    let stopped = |lab: &mut Lab| lab.stack.readiness(lab.now, socket).has(Ready::STOPPED);
+    assert!(!stopped(&mut lab));
+    for n in 0..65 {
+        lab.send(&format!("P. {}:0(1000) ack 1 win 65535", 1 + 1000 * n));
+        lab.take();
+        // There are 65,535 octets of room, and a segment takes a thousand.
+        assert_eq!(stopped(&mut lab), n == 64, "{n}");
+    }
+    while lab.read(socket).is_ok() {}
+    assert!(!stopped(&mut lab));
+}

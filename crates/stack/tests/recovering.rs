@@ -577,3 +577,41 @@ fn a_peer_of_tiny_segments_has_no_more_of_them_under_way_than_one_of_ordinary_on
     let info = lab.stack.info(lab.now, socket).unwrap();
     assert_eq!((info.unacknowledged_segments, info.lost_segments), (0, 0));
 }
+
+#[test]
+fn an_ack_of_everything_that_echoes_a_time_before_the_repetition_undoes_it() {
+    // Eifel, RFC 3522; tcp_try_undo_loss.
+    for syn in ["mss 1000,ts 100 0", "mss 1000,sackOK,ts 100 0"] {
+        let (mut lab, socket) = open(syn);
+        lab.write(socket, 988);
+        lab.take();
+        while phase(&mut lab, socket) != Phase::Loss {
+            lab.until_something();
+        }
+        lab.wait(5);
+        lab.send(". 1:0(0) ack 989 win 65535 <ts 201 10>");
+        let info = lab.stack.info(lab.now, socket).unwrap();
+        assert_eq!((info.phase, info.threshold_segments), (Phase::Open, None), "{syn}");
+        assert!(info.window_segments >= 10, "{syn}: {}", info.window_segments);
+    }
+}
+
+#[test]
+fn an_ack_that_ends_a_fast_recovery_undoes_it_if_it_echoes_a_time_before() {
+    // tcp_try_undo_recovery. An echo of zero tells nothing (tcp_tsopt_ecr_before).
+    for (echo, undone) in [(Some(10), 1), (Some(30), 0), (None, 0)] {
+        let (mut lab, socket) = open("mss 1000,sackOK,ts 100 0");
+        lab.write(socket, 9880);
+        lab.take();
+        lab.wait(10);
+        lab.send(". 1:0(0) ack 1 win 65535 <ts 201 10,sack 989:3953>");
+        assert_eq!(lab.take().len(), 1);
+        assert_eq!(phase(&mut lab, socket), Phase::Recovery);
+        lab.wait(1);
+        let stamp = echo.unwrap_or(lab.no_echo());
+        lab.send(&format!(". 1:0(0) ack 9881 win 65535 <ts 202 {stamp}>"));
+        let info = lab.stack.info(lab.now, socket).unwrap();
+        assert_eq!((info.phase, lab.stack.counters().undone), (Phase::Open, undone), "{echo:?}");
+        assert_eq!(info.threshold_segments, (undone == 0).then_some(5), "{echo:?}");
+    }
+}

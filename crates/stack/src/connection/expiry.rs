@@ -10,9 +10,13 @@ use super::{Cause, Connection, ConnectionError, Owed, State};
 use crate::context::Context;
 use crate::units::Micros;
 
+/// The probe timeout while no round trip is known (RFC 8985 §7.2).
+const UNMEASURED: Micros = Micros::from_millis(1000);
 /// Time that a tail loss probe waits beyond two round trips for a lone segment, whose ACK the peer may delay
 /// (TLP.max_ack_delay, RFC 8985 §7.2: 200 ms for a peer of unknown behaviour).
 const ACK_DELAY: Micros = super::receive::ack_policy::LONGEST;
+/// Least time until a peer is taken to have forgotten what it has told of with SACK (tcp_check_sack_reneging).
+const FORGETTING: Micros = Micros::from_millis(10);
 /// Time that the probe waits for several segments, of which the second is acknowledged at once.
 const SLACK: Micros = Micros::from_millis(2);
 
@@ -85,7 +89,8 @@ impl Connection {
         if self.timers.loss == LossTimer::Reorder && self.timers.is_running(Timer::Loss) {
             return;
         }
-        let retransmit = (self.recovery.progress_at + self.timeout(cx)).max(cx.now);
+        let wait = if self.seems_forgotten() { self.patience() } else { self.timeout(cx) };
+        let retransmit = (self.recovery.progress_at + wait).max(cx.now);
         match self.tail_probe_delay() {
             // Never later than the retransmission timeout, which it then replaces (RFC 8985 §7.2).
             Some(delay) => self.timers.set_loss(LossTimer::Probe, retransmit.min(cx.now + delay)),
@@ -94,6 +99,17 @@ impl Connection {
                 self.timers.set_loss(LossTimer::Retransmit, deadline);
             }
         }
+    }
+
+    /// Returns whether the peer acknowledges less than what it has told of with SACK: it has discarded that (RFC 2018 §8), or a
+    /// newer ACK is under way.
+    pub(in crate::connection) fn seems_forgotten(&self) -> bool {
+        self.sender.flight.first().is_some_and(super::Record::is_sacked)
+    }
+
+    /// Returns how long the newer ACK is waited for: half a round trip (tcp_check_sack_reneging).
+    fn patience(&self) -> Micros {
+        Micros(self.rtt.smoothed().unwrap_or_default().0 / 2).max(FORGETTING)
     }
 
     /// Arms the loss timer after a segment has left a steady connection that had nothing in flight: the probe timeout and the
@@ -119,7 +135,7 @@ impl Connection {
         {
             return None;
         }
-        let smoothed = self.rtt.smoothed()?;
+        let Some(smoothed) = self.rtt.smoothed() else { return Some(UNMEASURED) };
         let extra = if flight.out_segments() == 1 { ACK_DELAY } else { SLACK };
         Some(smoothed.saturating_mul(2).saturating_add(extra))
     }
@@ -132,6 +148,12 @@ impl Connection {
             LossTimer::None => {}
             LossTimer::Retransmit if self.state.is_synchronised() => self.on_timeout(cx),
             LossTimer::Retransmit => self.on_handshake_timeout(cx),
+            // There is nothing that may be sent as a probe: the retransmission timeout counts as before.
+            LossTimer::Probe if self.plan_tail_probe().is_none() => {
+                let deadline = self.recovery.progress_at + self.timeout(cx);
+                let deadline = self.within_user_timeout(deadline.max(cx.now));
+                self.timers.set_loss(LossTimer::Retransmit, deadline);
+            }
             LossTimer::Probe => {
                 cx.counters.tail_probes += 1;
                 self.owed.add(Owed::TAIL_PROBE);
@@ -232,11 +254,10 @@ impl Connection {
         *timeouts = timeouts.saturating_add(1).min(most.max(*timeouts));
         self.rtt.backoff = self.rtt.backoff.saturating_add(1);
         let mss = self.segment_bytes();
-        let flight = &mut self.sender.flight;
-        if flight.first().is_some_and(super::Record::is_sacked) {
-            flight.forget_sacks(mss);
+        if self.seems_forgotten() {
+            self.sender.flight.forget_sacks(mss);
         }
-        flight.judge(|_| Judgement::Lost);
+        self.sender.flight.judge(|_| Judgement::Lost);
         self.owed.clear(Owed::TAIL_PROBE);
         self.recovery.progress_at = cx.now;
         self.arm_loss_timer(cx);

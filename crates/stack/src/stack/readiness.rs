@@ -23,6 +23,7 @@ impl Stack {
     /// | [`Ready::CLOSED`] | POLLHUP | both directions are closed, or it is over |
     /// | [`Ready::ERROR`] | POLLERR | it has failed, and the error was not fetched yet (SO_ERROR) |
     /// | [`Ready::DRAINED`] | | the peer has acknowledged everything, the FIN included |
+    /// | [`Ready::STOPPED`] | POLLIN, whatever SO_RCVLOWAT says | there is something to read, and the window, or the memory, has no room for more than a segment |
     ///
     /// A user that is told that it cannot write will get an [`Event`](crate::Event) when it can.
     #[must_use]
@@ -67,6 +68,7 @@ impl Connection {
         let drained = matches!(self.state, State::FinWait2 | State::TimeWait);
         let holds = [
             (Ready::READABLE, ended_in || self.receiver.readable_bytes() > 0),
+            (Ready::STOPPED, self.is_stopped(cx)),
             (Ready::WRITABLE, ended_out || self.is_writable(cx)),
             (Ready::CONNECTED, !over),
             (Ready::PEER_CLOSED, ended_in),
@@ -74,5 +76,11 @@ impl Connection {
             (Ready::DRAINED, drained),
         ];
         holds.into_iter().filter(|(_, holds)| *holds).fold(failed, |ready, (one, _)| ready | one)
+    }
+    /// Returns whether who waits for more than there is to read would wait in vain (tcp_epollin_ready).
+    fn is_stopped(&self, cx: &Context) -> bool {
+        let receiver = &self.receiver;
+        let has_room = receiver.window_left() > self.ack.segment_bytes() && !cx.pool.is_full();
+        receiver.readable_bytes() > 0 && !has_room
     }
 }

@@ -241,6 +241,11 @@ impl Lab {
         (self.iss.unwrap() + seq).0
     }
 
+    /// What `ts` has to echo for a zero in the segment: the peer echoes nothing.
+    pub fn no_echo(&self) -> u32 {
+        0_u32.wrapping_sub(self.stamp.unwrap_or(0))
+    }
+
     /// The peer says this.
     pub fn send(&mut self, text: &str) {
         let frame = self.frame(text);

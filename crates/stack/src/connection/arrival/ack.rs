@@ -277,6 +277,7 @@ impl Connection {
             una: sender.una,
             nxt: sender.nxt,
             paced: cx.config.pacing,
+            rate: self.pacer.rate(),
         });
     }
 
@@ -304,14 +305,17 @@ impl Connection {
         let lossy = self.recovery.phase == Phase::Loss;
         let spurious = lossy && self.recovery.judge_timeout(self.evidence(news));
         cx.counters.spurious_timeouts += u64::from(spurious);
+        // Before the phase may end: the ACK of everything proves as much as one of a part (tcp_try_undo_recovery,
+        // tcp_try_undo_loss).
+        let undone = spurious || self.proves_original(news);
         // The ACK that ends a recovery leaves the window where recovery has brought it; after a timeout
         // the window is growing already.
-        let recovered = !spurious
+        let recovered = !undone
             && news.progress
             && self.recovery.on_progress((una, next), self.peer.sacks, &mut self.congestion)
             && !lossy;
         self.judge_tail_probe(news);
-        if self.proves_unnecessary(news) || spurious {
+        if undone || self.proves_unnecessary(news) {
             cx.counters.undone += 1;
             self.recovery.undo(&mut self.congestion);
             self.sender.flight.forget_losses();
@@ -369,15 +373,19 @@ impl Connection {
         }
     }
 
+    /// Returns whether all retransmissions have arrived twice.
     fn proves_unnecessary(&mut self, news: &News) -> bool {
         let space = (self.sender.una, self.sender.nxt);
-        let explained = news.duplicates > 0
-            && self.recovery.on_duplicate_report(space, news.duplicates, news.duplicates_end);
-        // Eifel: only in phases in which something was retransmitted for a loss.
-        let original = news.progress
+        news.duplicates > 0
+            && self.recovery.on_duplicate_report(space, news.duplicates, news.duplicates_end)
+    }
+
+    /// Returns whether an original has arrived that was retransmitted (Eifel): only in phases in which something was
+    /// retransmitted for a loss. Some peers echo zero when they have nothing to echo (tcp_tsopt_ecr_before).
+    fn proves_original(&self, news: &News) -> bool {
+        news.progress
             && self.recovery.is_recovering()
-            && self.recovery.proves_original(news.echo);
-        explained || original
+            && self.recovery.proves_original(news.echo.filter(|echo| *echo != 0))
     }
 
     fn adjust_window(&mut self, cx: &Context, news: &News, arrived: u32, newly_lost: bool) {
@@ -398,13 +406,14 @@ impl Connection {
     /// this ACK reports as delivered.
     fn count_duplicates(&mut self, news: &News) -> u32 {
         let mss = self.segment_bytes();
+        let una = self.sender.una;
         let flight = &mut self.sender.flight;
         if news.progress {
             let acked = news.delivered.acked_segments;
             let recovery = &mut self.recovery;
             // Some of these were counted before, by duplicate ACKs (tcp_remove_reno_sacks).
             let arrived = acked.saturating_sub(recovery.duplicates).max(1);
-            if recovery.phase == Phase::Recovery {
+            if recovery.is_partial(una) {
                 // A partial acknowledgment: the segment that is first now was lost as well (RFC 6582 §3.2).
                 recovery.duplicates = recovery.duplicates.saturating_sub(acked.saturating_sub(1));
                 flight.lose_first_segment(mss);
@@ -475,7 +484,8 @@ impl Connection {
         if moved {
             self.recovery.progress_at = cx.now;
         }
-        if let Some(wait) = wait {
+        // Nothing is found lost by what may be forgotten.
+        if let Some(wait) = wait.filter(|_| !self.seems_forgotten()) {
             self.timers.set_loss(LossTimer::Reorder, cx.now + wait);
         } else if moved {
             self.timers.stop(Timer::Loss);

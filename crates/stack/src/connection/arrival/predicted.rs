@@ -83,6 +83,7 @@ impl Connection {
             una: record.end,
             nxt: record.end,
             paced: cx.config.pacing,
+            rate: self.pacer.rate(),
         });
         self.congestion.on_ack(segments, cx.now, &self.rtt);
         self.pacer.update(&self.congestion, 0, mss, self.rtt.for_pacing());

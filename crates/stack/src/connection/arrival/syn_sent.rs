@@ -126,6 +126,7 @@ impl Connection {
         if let Some(round_trip) = self.handshake_round_trip(cx, echo) {
             self.rtt.sample(round_trip);
         }
+        self.rtt.end_handshake();
         if self.recovery.timeouts > 1 {
             // RFC 5681 §3.1: after a lost SYN the initial window is one segment; Linux ignores a single loss, as the
             // initial timeout is only a second (tcp_init_transfer).

@@ -17,6 +17,11 @@ const SAMPLES: u8 = 8;
 const DELAYS: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(16));
 /// Largest gap between the ACKs of a train (hystart_ack_delta_us).
 const TRAIN_GAP: Duration = Duration::from_millis(2);
+/// Trains of segments by which the ACKs of a round may be late without a queue, the octets of one, and the longest time
+/// that they account for (hystart_ack_delay).
+const LATE_TRAINS: u64 = 4;
+const TRAIN_BYTES: u64 = 65_536;
+const LATEST: Duration = Duration::from_millis(1);
 
 /// The state of the current round at an ACK.
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +31,17 @@ pub(crate) struct Round {
     pub(crate) nxt: SeqNumber,
     /// Whether segments are paced over the round trip.
     pub(crate) paced: bool,
+    /// Pacing rate in octets per second, if it is known.
+    pub(crate) rate: Option<u64>,
+}
+
+impl Round {
+    /// Returns by how much the train of ACKs may exceed the shortest round trip, as sender and receiver handle segments in
+    /// trains (hystart_ack_delay): slow start would otherwise end where a round trip is but a little above the shortest.
+    fn cushion(&self) -> Duration {
+        let Some(rate) = self.rate else { return Duration::ZERO };
+        Duration::from_micros(LATE_TRAINS * TRAIN_BYTES * 1_000_000 / rate.max(1)).min(LATEST)
+    }
 }
 
 /// HyStart's state since slow start began.
@@ -79,9 +95,9 @@ impl HyStart {
         self.found
     }
 
-    /// Starts over with a new slow start.
+    /// Starts over with a new slow start, on a path that may be another one (bictcp_reset zeroes delay_min).
     pub(super) fn reset(&mut self) {
-        *self = Self { shortest: self.shortest, ..Self::default() };
+        *self = Self::default();
     }
 
     fn begin(&mut self, round: Round) {
@@ -99,8 +115,10 @@ impl HyStart {
         }
         self.last_ack = round.now;
         // Without pacing, a window of ACKs arrives at the bottleneck's rate, there and back.
-        let long = shortest.as_duration() / if round.paced { 1 } else { 2 };
-        round.now.since(self.began) > long
+        let part = if round.paced { 1 } else { 2 };
+        let long = round.now.since(self.began) * part;
+        // The division is left out where it does not matter.
+        long > shortest.as_duration() && long > shortest.as_duration() + round.cushion()
     }
 
     fn is_delay_long(&mut self, shortest: Micros, took: Micros) -> bool {
@@ -126,7 +144,7 @@ mod tests {
         let now = Instant::from_millis(at_millis);
         let (una, nxt) = (SeqNumber(una), SeqNumber(nxt));
         let took = Micros::from_millis(took_millis);
-        hystart.leaves(40, took, || Round { now, una, nxt, paced: true })
+        hystart.leaves(40, took, || Round { now, una, nxt, paced: true, rate: None })
     }
 
     #[test]
@@ -164,5 +182,34 @@ mod tests {
         assert!(!ack(&mut hystart, 0, 20, 0, 100));
         let ended = (1..40).find(|&n| ack(&mut hystart, n, 20, u32::try_from(n).unwrap(), 100));
         assert_eq!(ended, Some(21));
+    }
+    /// Returns after how many microseconds a train of ACKs ends slow start on a path of 200 µs.
+    fn ended(paced: bool, rate: u64) -> Option<u64> {
+        let mut hystart = HyStart::default();
+        let mut at = |micros| {
+            let now = Instant::from_nanos(1000 * micros);
+            let (una, nxt) = (SeqNumber(0), SeqNumber(100));
+            hystart.leaves(40, Micros(200), || Round { now, una, nxt, paced, rate: Some(rate) })
+        };
+        (0..2000).find(|micros| at(*micros))
+    }
+
+    #[test]
+    fn four_trains_at_the_pacing_rate_are_no_queue() {
+        // hystart_ack_delay: 262,144 octets at 2 GB/s take 131 µs; a millisecond at most.
+        assert_eq!(ended(true, 2_000_000_000), Some(332));
+        assert_eq!(ended(true, 1_000_000), Some(1201));
+        assert_eq!(ended(false, 1_000_000), Some(601));
+    }
+
+    #[test]
+    fn a_new_slow_start_knows_no_shortest_round_trip() {
+        // bictcp_reset: behind a timeout the path may be another one.
+        let mut hystart = HyStart::default();
+        assert!(!ack(&mut hystart, 0, 20, 0, 100));
+        hystart.reset();
+        for n in 0..40 {
+            assert!(!ack(&mut hystart, 100 + u64::from(n), 60, n, 100));
+        }
     }
 }

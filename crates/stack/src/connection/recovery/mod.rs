@@ -154,9 +154,12 @@ impl Recovery {
         congestion: &mut Congestion,
         again: bool,
     ) {
-        // An earlier event in the same window has already reduced it, and left PRR's momentary window (tcp_enter_loss).
+        // An earlier event in the same window has already reduced it, and left PRR's momentary window (tcp_enter_loss). But a
+        // timeout for what no timeout has repeated yet is a new one: the loss of retransmissions at the rate of slow start (RFC
+        // 5681 §3.1, equation 4).
         let calm = matches!(self.phase, Phase::Open | Phase::Disorder);
-        if calm || !self.point.after(una) {
+        let anew = self.phase == Phase::Loss && !again;
+        if calm || anew || !self.point.after(una) {
             self.remember(una, congestion);
             congestion.on_congestion();
         }
@@ -269,6 +272,12 @@ impl Recovery {
             self.before = self.before.filter(|before| before.unexplained > 0);
         }
         over
+    }
+
+    /// Returns whether an ACK that makes SND.UNA this acknowledges a part of what was in flight when fast recovery began (RFC 6582
+    /// §3.2, step 3).
+    pub(crate) fn is_partial(&self, una: SeqNumber) -> bool {
+        self.phase == Phase::Recovery && una.before(self.point)
     }
 
     /// Sets the window after an ACK in a phase in which it is reduced (RFC 6937).

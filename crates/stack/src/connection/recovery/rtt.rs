@@ -7,6 +7,10 @@ use crate::units::Micros;
 /// The initial retransmission timeout, before there is a measurement (RFC 6298 §2, rule 2.1).
 const INITIAL_RTO: Micros = Micros::from_millis(1000);
 
+/// The timeout behind a handshake that has given no measurement, mostly as its SYN was sent again: the initial one was too short,
+/// perhaps (RFC 6298 §5, rule 5.7; TCP_TIMEOUT_FALLBACK).
+const FALLBACK_RTO: Micros = Micros::from_millis(3000);
+
 /// Clock granularity of the timeout (G in RFC 6298 §2).
 const GRANULARITY: Micros = Micros::from_millis(1);
 
@@ -41,7 +45,7 @@ impl Bounds {
 pub(crate) struct Rtt {
     /// Smoothed round-trip time (SRTT); zero before the first measurement, as none is that short.
     smoothed: Micros,
-    /// Mean deviation (RTTVAR).
+    /// Mean deviation (RTTVAR). Before the first measurement a quarter of the timeout, if that is not the initial one.
     deviation: Micros,
     /// Shortest measurement ever.
     shortest: Micros,
@@ -82,6 +86,13 @@ impl Rtt {
         self.smoothed = Micros(smoothed.0 - smoothed.0 / 8 + measured.0 / 8);
     }
 
+    /// Notes that the handshake is over, whose round trip may be unknown (tcp_init_metrics).
+    pub(crate) fn end_handshake(&mut self) {
+        if self.smoothed == Micros::ZERO {
+            self.deviation = Micros(FALLBACK_RTO.0 / 4);
+        }
+    }
+
     /// Takes a sample that is not representative enough for smoothing into the minimum only.
     pub(crate) fn note_shortest(&mut self, measured: Micros) {
         self.shortest = self.shortest.min(measured.max(Micros(1)));
@@ -117,9 +128,9 @@ impl Rtt {
     /// paths; so does this.
     #[inline(always)]
     pub(crate) fn base_timeout(&self, bounds: Bounds) -> Micros {
-        let timeout = self.smoothed().map_or(INITIAL_RTO, |smoothed| {
-            let margin = self.deviation.saturating_mul(4).max(GRANULARITY).max(bounds.least);
-            smoothed.saturating_add(margin)
+        let margin = self.deviation.saturating_mul(4);
+        let timeout = self.smoothed().map_or(INITIAL_RTO.max(margin), |smoothed| {
+            smoothed.saturating_add(margin.max(GRANULARITY).max(bounds.least))
         });
         timeout.min(bounds.most)
     }
@@ -163,6 +174,18 @@ mod tests {
         assert_eq!(rtt.deviation(), Micros::from_millis(500));
         assert_eq!(rtt.timeout(BOUNDS), Micros::from_millis(2900));
         assert_eq!(rtt.shortest(), Some(Micros::from_millis(800)));
+    }
+
+    #[test]
+    fn a_handshake_without_a_measurement_makes_it_three_seconds() {
+        // Rule 5.7.
+        let mut rtt = Rtt::default();
+        rtt.end_handshake();
+        assert_eq!(rtt.timeout(BOUNDS), millis(3000));
+        rtt.sample(millis(100));
+        assert_eq!(rtt.timeout(BOUNDS), millis(300));
+        rtt.end_handshake();
+        assert_eq!(rtt.timeout(BOUNDS), millis(300));
     }
 
     #[test]

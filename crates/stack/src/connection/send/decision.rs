@@ -274,8 +274,9 @@ impl Connection {
         self.device.bytes() > 0 && !self.sender.flight.is_empty()
     }
 
-    /// Plans a tail loss probe: new data if there is any, or the last segment again (RFC 8985 §7.3).
-    fn plan_tail_probe(&self) -> Option<DataPlan> {
+    /// Plans a tail loss probe: new data if there is any, or the last segment again (RFC 8985 §7.3). None beyond a window that the
+    /// peer has taken back, except for the first segment, whose ACK reports the window (tcp_retransmit_skb).
+    pub(in crate::connection) fn plan_tail_probe(&self) -> Option<DataPlan> {
         let sender = &self.sender;
         let mss = self.segment_bytes();
         let unsent = sender.unsent_bytes();
@@ -288,7 +289,8 @@ impl Connection {
         let octets = last.len() - u32::from(fin);
         let bytes = if octets == 0 { 0 } else { (octets - 1) % mss + 1 };
         let seq = last.seq + (octets - bytes);
-        Some(DataPlan { seq, bytes, segments: 1, fin, again: true })
+        let fits = seq == sender.una || bytes.max(1) <= sender.window_room_from(seq);
+        fits.then_some(DataPlan { seq, bytes, segments: 1, fin, again: true })
     }
 
     /// Returns why the connection is not sending; none if it is about to send.

@@ -116,7 +116,7 @@ impl Connection {
         self.owed.clear(Owed::RESET);
         // RFC 9293 §3.10.5: with the sequence number that the peer expects next.
         Segment {
-            seq: self.sender.nxt,
+            seq: self.acceptable_seq(),
             flags: Flags::RST.with(Flags::ACK),
             bytes: 0,
             segments: 0,
@@ -193,7 +193,7 @@ impl Connection {
         self.receiver.duplicate = None;
         Segment {
             // RFC 9293 §3.10.7.4: <SEQ=SND.NXT><ACK=RCV.NXT>.
-            seq: self.sender.nxt,
+            seq: self.acceptable_seq(),
             flags: Flags::ACK.with(self.echo_flag()),
             bytes: 0,
             segments: 0,
@@ -201,6 +201,16 @@ impl Connection {
             window: self.offer_window(),
             capable: false,
         }
+    }
+
+    /// Returns the sequence number of a segment without data: SND.NXT, or the window's right edge if the peer has taken back what
+    /// was sent into (RFC 9293 §3.8.6), as it would discard a segment beyond that. An excess that may come from the
+    /// rounding of a scaled window does not count (tcp_acceptable_seq).
+    fn acceptable_seq(&self) -> SeqNumber {
+        let (sender, peer) = (&self.sender, &self.peer);
+        let excess = sender.nxt - (sender.first_unacknowledged() + sender.window);
+        let rounding = if peer.scales { (1 << peer.receive_shift) - 1 } else { 0 };
+        if excess <= rounding { sender.nxt } else { sender.nxt - excess.unsigned_abs() }
     }
 
     /// Returns the SACK blocks: duplicates first (RFC 2883 §4), then out-of-order data.

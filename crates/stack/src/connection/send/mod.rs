@@ -189,6 +189,11 @@ impl Sender {
         self.end - self.buffer.len()
     }
 
+    /// Returns the number of the first octet, or FIN, that was not acknowledged, sent or not. The SYN is not in the peer's window.
+    pub(crate) fn first_unacknowledged(&self) -> SeqNumber {
+        self.una + u32::from(self.una == self.iss && self.nxt != self.iss)
+    }
+
     /// Returns how much of the peer's window is left for unsent data, in octets.
     pub(crate) fn window_room(&self) -> u32 {
         self.window_room_from(self.nxt)
