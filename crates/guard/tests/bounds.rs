@@ -122,10 +122,10 @@ fn ports_of_one_user_are_bounded_and_one_that_is_asked_for_twice_counts_once() {
     let _of_root = [7607, 7608].map(|port| own(&mut link.client_of(ROOT), port).unwrap());
     // It was asked for twice, so that it is given back once more than it was let go.
     client.disown(end(OURS, 7601)).unwrap();
-    refusal(own(&mut client, 7604));
+    refusal(own(&mut client, 7609));
     client.disown(end(OURS, 7601)).unwrap();
     listeners.remove(0);
-    let _another = own(&mut client, 7604).unwrap();
+    let _another = own(&mut client, 7610).unwrap();
 }
 
 #[test]
