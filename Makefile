@@ -93,7 +93,7 @@ test-dpdk: setup-dpdk ## the driver over DPDK, which is not built by default: it
 	$(CARGO) clippy $(WITH_DPDK) --no-deps --package uncork-driver --package uncork-serve --package uncork --all-targets \
 		-- -D warnings
 	$(CARGO) test $(WITH_DPDK) --package uncork-driver --lib --test dpdk
-	$(CARGO) test $(WITH_DPDK) --package uncork --test stack -- dpdk::
+	$(CARGO) test $(WITH_DPDK) --package uncork --test cli -- stack::dpdk::
 
 check: $(DENY) ## format, lints, licences and sources of dependencies, use of crates by crates
 	$(CARGO) fmt --all --check
@@ -131,7 +131,7 @@ soak: setup-test ## the tests of real programs at length: about an hour
 	UNCORK_E2E_SOAK=1 $(CARGO) test --profile ci --locked --package uncork --test tune
 	UNCORK_E2E_SOAK=1 $(CARGO) test --profile ci --locked --package uncork-engine --test interop
 	UNCORK_E2E_SOAK=1 $(CARGO) test --profile ci --locked --package uncork-guard --test malice
-	UNCORK_SIM_CASES=20000 $(CARGO) test --profile ci --locked --package uncork-sim --test chaos
+	UNCORK_SIM_CASES=20000 $(CARGO) test --profile ci --locked --package uncork-sim --test sim -- chaos::
 
 # What `make test` tests of programs with stacks of their own, over packet sockets, once more otherwise.
 # What an instance tells a program comes some milliseconds late where others have the processors.
@@ -139,18 +139,18 @@ soak-instances: RUST_TEST_THREADS = $(shell nproc)
 soak-instances: setup-test ## real programs on the stack once more, on instances (as root; ten minutes)
 	@$(MAKE) --no-print-directory library
 	$(CARGO) build --profile ci --locked --package uncork
-	UNCORK_E2E_INSTANCE=1 $(CARGO) test --profile ci --locked --package uncork-e2e --test stack --test on_stack
+	UNCORK_E2E_INSTANCE=1 $(CARGO) test --profile ci --locked --package uncork-e2e --test e2e -- stack::
 
 soak-threads: RUST_TEST_THREADS = $(shell nproc)
 soak-threads: setup-test ## real programs on the stack once more, with a stack for each thread (as root; six minutes)
 	@$(MAKE) --no-print-directory library
 	$(CARGO) build --profile ci --locked --package uncork
-	UNCORK_E2E_THREADS=1 $(CARGO) test --profile ci --locked --package uncork-e2e --test on_stack
+	UNCORK_E2E_THREADS=1 $(CARGO) test --profile ci --locked --package uncork-e2e --test e2e -- on_stack::
 
 soak-xdp: setup-test ## real programs on the stack once more, with AF_XDP (as root; six minutes)
 	@$(MAKE) --no-print-directory library
 	$(CARGO) build --profile ci --locked --package uncork
-	UNCORK_E2E_XDP=1 $(CARGO) test --profile ci --locked --package uncork-e2e --test on_stack
+	UNCORK_E2E_XDP=1 $(CARGO) test --profile ci --locked --package uncork-e2e --test e2e -- on_stack::
 
 corpus: setup-corpus ## the labelled captures, made anew by real programs (as root; some minutes)
 	$(CARGO) build --release --locked --package uncork-corpus

@@ -3,13 +3,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use serde_json::Value;
+
+use crate::common;
 
 /// Some of the corpus: one of each kind of file.
 const CAPTURES: [&str; 6] = [

@@ -1,10 +1,6 @@
 //! `uncork doctor --pcap`: what is found, what is told of broken input, and how it ends.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
-#[path = "common/capture.rs"]
-mod capture;
-mod common;
-
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,11 +9,12 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use capture::Trace;
-use common::{needs_root, output, refused, stderr, stdout, uncork, uncork_of_nobody};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+
+use crate::common::capture::Trace;
+use crate::common::{needs_root, output, refused, stderr, stdout, uncork, uncork_of_nobody};
 
 fn doctor(arguments: &[&str]) -> Command {
     let mut command = uncork();

@@ -3,7 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
 #[path = "common/examples.rs"]
 #[allow(dead_code, reason = "the other test uses the rest")]
 mod examples;
@@ -12,6 +11,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
+
+use crate::common;
 
 /// What the examples call their capture.
 const CAPTURE: &str = "trace.pcap";

@@ -1,16 +1,15 @@
 //! The committed man pages and completions are those of the present command line.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use common::{output, stderr, uncork};
 use uncork_posix::socket::flag;
+
+use crate::common::{output, stderr, uncork};
 
 fn files(directory: &Path) -> BTreeMap<String, String> {
     let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap());

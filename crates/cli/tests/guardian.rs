@@ -1,8 +1,6 @@
 //! `uncork run --stack`: who guards the program, what it needs, and what is left of it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::fs;
 use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,12 +11,13 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{UNCORK, library, output, refused, stderr, stdout};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use uncork_guardian::{Client, Error};
 use uncork_netns::Namespace;
 use uncork_netns::testing::is_skipped;
+
+use crate::common::{self, UNCORK, library, output, refused, stderr, stdout};
 
 const LONG: Duration = Duration::from_secs(20);
 const OURS: &str = "10.94.0.1";

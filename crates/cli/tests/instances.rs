@@ -1,19 +1,18 @@
 //! `uncork stack start`, and how programs of `uncork run --stack=instance` find its instances.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use common::service::{self, Service, host, name, on, wait_until};
-use common::{UNCORK, library, output, refused, stderr, stdout, uncork, uncork_of_nobody};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use uncork_guardian::Client;
 use uncork_netns::Namespace;
 use uncork_netns::testing::is_skipped;
+
+use crate::common::service::{self, Service, host, name, on, wait_until};
+use crate::common::{UNCORK, library, output, refused, stderr, stdout, uncork, uncork_of_nobody};
 
 /// Whom nobody has in his group.
 const NOBODY: u32 = 65_534;

@@ -3,9 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
 mod common;
-#[path = "common/real.rs"]
-#[allow(dead_code)]
-mod real;
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -13,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{UNCORK, output, refused, stderr, stdout, uncork};
+use common::{UNCORK, output, real, refused, stderr, stdout, uncork};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 use serde_json::Value;

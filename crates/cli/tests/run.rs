@@ -1,16 +1,14 @@
 //! `uncork run`: what the program gets, and what comes back.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::{
-    copy_executable, executable, needs_root, output, refused, run, stderr, stdout, uncork,
+use crate::common::{
+    self, copy_executable, executable, needs_root, output, refused, run, stderr, stdout, uncork,
 };
 
 #[test]

@@ -1,18 +1,17 @@
 //! `uncork stack guard`, and how programs of who has no privilege find it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::process::Command;
 
-use common::service::{Service, file, host, name, on};
-use common::{UNCORK, output, refused, stderr, stdout, uncork, uncork_of_nobody};
 use nix::sys::signal::{Signal, kill};
 use uncork_guardian::Client;
 use uncork_netns::Namespace;
 use uncork_netns::testing::is_skipped;
+
+use crate::common::service::{Service, file, host, name, on};
+use crate::common::{UNCORK, output, refused, stderr, stdout, uncork, uncork_of_nobody};
 
 /// A group that is nobody's.
 const GROUP: u32 = 4711;

@@ -1,8 +1,6 @@
 //! `uncork run --stats`: what is told at the end, and that nothing else changes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -10,11 +8,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{needs_root, output, refused, run, stderr, stdout};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use serde_json::Value;
+
+use crate::common::{self, needs_root, output, refused, run, stderr, stdout};
 
 /// Runs with `--stats=FILE` and returns the document and the exit status.
 fn document(command: &[&str], how: &str) -> (Value, std::process::ExitStatus) {

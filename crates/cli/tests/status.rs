@@ -1,20 +1,17 @@
 //! `uncork status`, and what `--stats` reads out of a process, with the library itself.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
-mod common;
-#[path = "common/real.rs"]
-mod real;
-
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use common::{needs_root, output, run, stderr, stdout, uncork};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use real::{Writer, is_stopped, library, until};
 use serde_json::Value;
+
+use crate::common::real::{Writer, is_stopped, library, until};
+use crate::common::{self, needs_root, output, run, stderr, stdout, uncork};
 
 fn status(arguments: &[&str]) -> (i32, String, String) {
     let output = output(uncork().arg("status").args(arguments));

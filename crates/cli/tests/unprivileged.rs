@@ -4,9 +4,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
 mod common;
-#[path = "common/real.rs"]
-#[allow(dead_code)]
-mod real;
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -15,7 +12,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{PoisonError, RwLock};
 use std::thread;
 
-use common::{UNCORK, stderr, stdout};
+use common::{UNCORK, real, stderr, stdout};
 use serde_json::Value;
 
 /// uncork as it runs for somebody who may do nothing special. (root without a capability in his

@@ -2,23 +2,22 @@
 //! kernel's TCP and the stack have to say to each other.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::net::{IpAddr, Ipv6Addr, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-use common::echo::{echo, echo_at};
-use common::xdp::{ALONE, Hold, open, open_with, settings};
-use common::{
-    KERNELS, LONG, Link, OURS, OWNER, Peer, far_port, left, mac_of, numbered, pattern,
-    receive_until, send, skipped, wait_until_left, wakes_within,
-};
 use uncork_bpf::owned::Ours;
 use uncork_driver::af_xdp::{BusyPoll, Copying, Handed, Nature, Port, Settings};
 use uncork_driver::{Driver as _, Offer, OpenError};
 use uncork_packet::{Received, Trust};
 use uncork_wire::ethernet::Mac;
+
+use crate::common::echo::{echo, echo_at};
+use crate::common::xdp::{ALONE, Hold, open, open_with, settings};
+use crate::common::{
+    KERNELS, LONG, Link, OURS, OWNER, Peer, far_port, left, mac_of, numbered, pattern,
+    receive_until, send, skipped, wait_until_left, wakes_within,
+};
 
 /// The kernel finds us by ARP: the stack answers.
 fn link(label: &str) -> Link {

@@ -1,16 +1,12 @@
 //! Engines that share a device, each with a packet socket and queues of its own beside it.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
-use common::engines::{Engines, engine};
-use common::{KERNELS, LONG, Link, OUR_MAC, OURS, far_port, numbered, send, skipped};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use uncork_bpf::owned::{
     Ours, Owned, Protocol, Queues, RedirectByQueue, Settings, Sharing, Whence,
@@ -20,6 +16,9 @@ use uncork_driver::{Beside, Door, Driver as _, af_packet};
 use uncork_wire::ethernet::{self, EtherType, Mac};
 use uncork_wire::tcp::{Fields, Flags, OptionSet};
 use uncork_wire::{SeqNumber, ipv4};
+
+use crate::common::engines::{Engines, engine};
+use crate::common::{KERNELS, LONG, Link, OUR_MAC, OURS, far_port, numbered, send, skipped};
 
 const PORT: u16 = 7000;
 const REMOTES: usize = 40;

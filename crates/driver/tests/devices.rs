@@ -1,17 +1,16 @@
 //! TAP devices: what becomes of them and of their frames.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{KERNELS, LONG, OURS, numbered, receive_until, send, skipped, wakes_within};
 use uncork_driver::tap::{Port, Settings};
 use uncork_driver::{Driver as _, Offer, OpenError};
 use uncork_netns::Namespace;
 use uncork_packet::{Completion, Medium, Owner};
 use uncork_wire::ethernet::Mac;
+
+use crate::common::{KERNELS, LONG, OURS, numbered, receive_until, send, skipped, wakes_within};
 
 fn settings(device: &str) -> Settings {
     Settings { device: device.to_owned(), medium: Medium::Ethernet, mtu: Some(1400), offload: true }

@@ -1,20 +1,19 @@
 //! Frames through packet sockets over a veth pair: what comes, what has left and when, who is woken.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::net::UdpSocket;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{
-    KERNELS, LONG, Link, OURS, OWNER, far_port, left, mac_of, numbered, receive_until, send,
-    skipped, tc, wait_until_left, wakes_within,
-};
 use uncork_driver::af_packet::{Fanout, Port, Settings, Share};
 use uncork_driver::{Driver, Offer, OpenError};
 use uncork_wire::ethernet::Mac;
+
+use crate::common::{
+    self, KERNELS, LONG, Link, OURS, OWNER, far_port, left, mac_of, numbered, receive_until, send,
+    skipped, tc, wait_until_left, wakes_within,
+};
 
 /// A port at either end, to the first of which come frames that are longer than its slots.
 fn with_long_frames(label: &str) -> (Link, Port, Port) {
@@ -363,7 +362,7 @@ fn a_device_that_is_not_there_or_not_up_is_told() {
 /// This program again, as nobody.
 #[test]
 fn without_the_privilege_the_error_names_the_capability() {
-    const TEST: &str = "without_the_privilege_the_error_names_the_capability";
+    const TEST: &str = "frames::without_the_privilege_the_error_names_the_capability";
     if !nix::unistd::geteuid().is_root() {
         let error = Port::open(&Settings::new("lo"), None).unwrap_err().to_string();
         assert!(error.contains("CAP_NET_RAW"), "{error}");
@@ -443,7 +442,7 @@ fn a_device_that_has_gone_while_long_frames_waited_is_told() {
 /// This program again, with CAP_NET_RAW and without CAP_NET_ADMIN.
 #[test]
 fn long_frames_come_whole_where_the_kernel_may_not_keep_many() {
-    const TEST: &str = "long_frames_come_whole_where_the_kernel_may_not_keep_many";
+    const TEST: &str = "frames::long_frames_come_whole_where_the_kernel_may_not_keep_many";
     const AGAIN: &str = "UNCORK_TEST_AGAIN";
     if std::env::var_os(AGAIN).is_some() {
         let mut port = Port::open(&Settings::new("lo"), None).unwrap();

@@ -2,20 +2,19 @@
 //! kernel keeps its socket.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::io::{ErrorKind, Read as _};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use common::engines::{Engines, attach, engine};
-use common::{KERNELS, LONG, Link, OURS, skipped};
 use socket2::{Domain, Protocol as ProtocolOfIp, SockFilter, SockRef, Socket, Type};
 use uncork_bpf::owned::{Ours, Owned, Protocol, Settings};
 use uncork_driver::Driver as _;
 use uncork_driver::af_packet::Port;
 use uncork_wire::checksum;
+
+use crate::common::engines::{Engines, attach, engine};
+use crate::common::{KERNELS, LONG, Link, OURS, skipped};
 
 const ENGINES: u32 = 5;
 

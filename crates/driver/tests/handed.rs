@@ -1,17 +1,16 @@
 //! A packet socket that one process opens and another, without any privilege, uses.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
-use common::{Link, numbered, receive_until, send, skipped};
 use uncork_driver::af_packet::{Description, Handed, Port, Settings};
 use uncork_driver::{Driver as _, Offer, OpenError};
 use uncork_wire::ethernet::Mac;
+
+use crate::common::{self, Link, numbered, receive_until, send, skipped};
 
 /// uid and gid that own nothing.
 const NOBODY: u32 = 65_534;
@@ -33,7 +32,7 @@ fn use_it(description: &str) {
 
 #[test]
 fn a_port_is_used_by_somebody_who_could_not_have_opened_it() {
-    const TEST: &str = "a_port_is_used_by_somebody_who_could_not_have_opened_it";
+    const TEST: &str = "handed::a_port_is_used_by_somebody_who_could_not_have_opened_it";
     if let Ok(description) = std::env::var(DESCRIPTION) {
         return use_it(&description);
     }

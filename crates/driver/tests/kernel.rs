@@ -1,18 +1,19 @@
 //! The kernel's own TCP talks to a program over the ports.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, UdpSocket};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use common::{KERNELS, LONG, Link, OURS, Peer, mac_of, pattern, receive_until, skipped};
 use uncork_driver::{Disturb, Driver, Record, af_packet, clock, tap};
 use uncork_netns::Namespace;
 use uncork_packet::{Medium, Trust};
 use uncork_path::Path;
+
+use crate::common::{
+    self, KERNELS, LONG, Link, OURS, Peer, mac_of, pattern, receive_until, skipped,
+};
 
 const UP_BYTES: usize = 400_000;
 const DOWN_BYTES: usize = 3_000_000;

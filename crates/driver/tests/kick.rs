@@ -1,19 +1,18 @@
 //! The system call that sends, put off until others may have the port ([`Driver::flush_later`]).
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use common::{
-    Came, LONG, Link, OWNER, far_port, left, mac_of, numbered, receive_until, send, skipped, tc,
-    wakes_within,
-};
 use uncork_driver::af_packet::{Port, Settings};
 use uncork_driver::{Driver, Offer};
 use uncork_wire::ethernet::Mac;
+
+use crate::common::{
+    Came, LONG, Link, OWNER, far_port, left, mac_of, numbered, receive_until, send, skipped, tc,
+    wakes_within,
+};
 
 /// Octets of a frame.
 const BYTES: usize = 200;

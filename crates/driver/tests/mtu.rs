@@ -1,16 +1,15 @@
 //! A device whose MTU changes while frames leave: what is too long then holds up nothing else.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::{
-    LONG, Link, OWNER, far_port, left, mac_of, numbered, receive_until, send, skipped, wakes_within,
-};
 use uncork_driver::af_packet::{Port, Settings};
 use uncork_driver::{Driver as _, Offer};
 use uncork_netns::Namespace;
+
+use crate::common::{
+    LONG, Link, OWNER, far_port, left, mac_of, numbered, receive_until, send, skipped, wakes_within,
+};
 
 /// A frame as long as an MTU of 1500 allows.
 const FULL_BYTES: usize = 1514;

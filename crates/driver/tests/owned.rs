@@ -2,19 +2,18 @@
 //! quiet about what is not its own, and without it nothing is changed.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{
-    KERNELS, LONG, Link, OURS, Peer, mac_of, pattern, receive_until, skipped, start_again,
-};
 use uncork_bpf::owned::{Error, Ours, Owned, Protocol, Settings};
 use uncork_driver::Driver as _;
 use uncork_driver::af_packet::{self, Port};
+
+use crate::common::{
+    KERNELS, LONG, Link, OURS, Peer, mac_of, pattern, receive_until, skipped, start_again,
+};
 
 const SETTINGS: Settings = Settings { ethernet: true, neighbours: false };
 const PORT: u16 = 7000;
@@ -238,7 +237,7 @@ fn the_same_over_ipv6() {
 /// This program again, as a process that owns a port until it is killed.
 #[test]
 fn a_killed_process_leaves_nothing_behind() {
-    const TEST: &str = "a_killed_process_leaves_nothing_behind";
+    const TEST: &str = "owned::a_killed_process_leaves_nothing_behind";
     if let Ok(()) = std::env::var("UNCORK_TEST_OWNS_A_PORT").map(drop) {
         let mut owned = Owned::load(SETTINGS).unwrap();
         let port = Port::open(&af_packet::Settings::new("eth0"), None).unwrap();

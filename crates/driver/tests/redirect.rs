@@ -1,20 +1,21 @@
 //! What a socket of AF_XDP takes away from the kernel, and what it leaves to it.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::engines::Engines;
-use common::xdp::{ALONE, Hold, open_with, settings};
-use common::{KERNELS, LONG, Link, OURS, receive_until, send, skipped, start_again, wakes_within};
 use uncork_bpf::owned::{Engine, Error, Ours, Protocol, Settings};
 use uncork_driver::af_xdp::{Nature, Port, Queues};
 use uncork_driver::{Driver as _, Offer, af_packet};
+
+use crate::common::engines::Engines;
+use crate::common::xdp::{ALONE, Hold, open_with, settings};
+use crate::common::{
+    KERNELS, LONG, Link, OURS, receive_until, send, skipped, start_again, wakes_within,
+};
 
 const PORT: u16 = 7000;
 /// The kernel has the address, and finds its neighbours.
@@ -281,7 +282,7 @@ fn each_queue_has_a_socket_of_its_own() {
 /// This program again, as a process that owns a port until it is killed.
 #[test]
 fn a_killed_process_leaves_nothing_behind() {
-    const TEST: &str = "a_killed_process_leaves_nothing_behind";
+    const TEST: &str = "redirect::a_killed_process_leaves_nothing_behind";
     if let Ok(()) = std::env::var("UNCORK_TEST_OWNS_A_PORT").map(drop) {
         let mut hold = Hold::load(SHARED).unwrap();
         let port = Port::open(&settings()).unwrap();

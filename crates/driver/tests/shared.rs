@@ -1,19 +1,18 @@
 //! One address, one port, and several who have parts of it: the kernel and more than one stack.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::engines::{Engines, attach, engine};
-use common::{KERNELS, LONG, Link, OURS, skipped};
 use uncork_bpf::owned::{Engine, Error, Ours, Owned, Protocol, Settings, Sharing, Whence};
 use uncork_driver::Driver as _;
 use uncork_driver::af_packet::Port;
+
+use crate::common::engines::{Engines, attach, engine};
+use crate::common::{KERNELS, LONG, Link, OURS, skipped};
 
 const PORT: u16 = 7000;
 

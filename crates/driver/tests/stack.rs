@@ -2,18 +2,17 @@
 //! every octet back.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use common::echo::{PORT, echo};
-use common::{KERNELS, Link, OURS, skipped, tc};
 use uncork_bpf::owned::{Ours, Owned, Protocol, Settings};
 use uncork_driver::{Disturb, af_packet, clock, tap};
 use uncork_netns::Namespace;
 use uncork_packet::Medium;
 use uncork_path::{Loss, Path};
+
+use crate::common::echo::{PORT, echo};
+use crate::common::{KERNELS, Link, OURS, skipped, tc};
 
 /// The kernel finds us by ARP: the stack answers.
 fn link(label: &str) -> Link {

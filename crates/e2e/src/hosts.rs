@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLockReadGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use uncork_netns::Namespace;
 
 use crate::http::Connection;
 use crate::instance::{self, Instances};
-use crate::{Alone, artifact, beside_others};
+use crate::{Alone, Beside, artifact, beside_others};
 
 /// IPv4 address of the host whose programs run on the stack.
 pub const OURS: &str = "10.95.0.1";
@@ -58,7 +58,7 @@ pub struct Hosts {
     /// The other host: all its sockets are the kernel's.
     pub theirs: Namespace,
     /// Keeps tests that measure time away, until all of this is gone. `None` for a test that measures time itself.
-    _beside: Option<RwLockReadGuard<'static, ()>>,
+    _beside: Option<Beside>,
 }
 
 impl Alone {
@@ -110,7 +110,7 @@ impl Hosts {
     fn with_driver(
         label: &str,
         driver: &'static [&'static str],
-        beside: Option<RwLockReadGuard<'static, ()>>,
+        beside: Option<Beside>,
     ) -> Result<Self> {
         let ours = Namespace::new(&format!("{label}-o"))?;
         let theirs = Namespace::new(&format!("{label}-t"))?;

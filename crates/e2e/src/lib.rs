@@ -16,9 +16,9 @@ pub mod late;
 pub mod mode;
 pub mod run;
 pub mod skip;
+pub mod turns;
 
 use std::fmt::Debug;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use anyhow::{Context, Result, ensure};
 
@@ -28,6 +28,7 @@ pub use instance::Instances;
 pub use mode::Mode;
 pub use run::{Finished, run};
 pub use skip::skip;
+pub use turns::{Alone, Beside, alone, beside_others};
 
 /// Runs `facts` plain and in each of `modes`; the results must be equal.
 pub fn same_as_plain<T: PartialEq + Debug>(
@@ -40,26 +41,6 @@ pub fn same_as_plain<T: PartialEq + Debug>(
         ensure!(with == plain, "{mode}: {with:?}\nwithout the library: {plain:?}");
     }
     Ok(())
-}
-
-/// Tests that measure time hold this for writing, all others for reading.
-static MACHINE: RwLock<()> = RwLock::new(());
-
-/// While it lives, no other test of this program runs that it would disturb ([`alone`]).
-#[derive(Debug)]
-pub struct Alone {
-    _machine: RwLockWriteGuard<'static, ()>,
-}
-
-/// Waits until the other tests of this program are done, and keeps them away: those that have [`Hosts`], and those that
-/// say so ([`beside_others`]).
-pub fn alone() -> Alone {
-    Alone { _machine: MACHINE.write().unwrap_or_else(PoisonError::into_inner) }
-}
-
-/// Returns a guard for a test that may run beside others.
-pub fn beside_others() -> RwLockReadGuard<'static, ()> {
-    MACHINE.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns whether the long versions are requested (`make soak`).

@@ -2,15 +2,12 @@
 //! said had the connection been its own.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{LONG, Link, OUR_V6, OURS, THEIRS, end};
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
 use uncork_guard::{Guard, Plan, devices, heir};
@@ -19,6 +16,8 @@ use uncork_netns::testing::is_skipped;
 use uncork_wire::checksum::Sum;
 use uncork_wire::tcp::{self, CHECKSUM_OFFSET, Fields, Flags, OptionSet};
 use uncork_wire::{SeqNumber, ipv4};
+
+use crate::common::{LONG, Link, OUR_V6, OURS, THEIRS, end};
 
 const PORT: u16 = 7100;
 /// So long a peer may take to hear of it.
@@ -120,7 +119,7 @@ fn soon(mut attempt: impl FnMut() -> (ErrorKind, Duration)) {
 
 #[test]
 fn the_peers_of_a_killed_program_are_reset_at_once() {
-    const TEST: &str = "the_peers_of_a_killed_program_are_reset_at_once";
+    const TEST: &str = "death::the_peers_of_a_killed_program_are_reset_at_once";
     if let Ok(part) = std::env::var("UNCORK_TEST_PART") {
         return have_a_connection(&part);
     }
@@ -183,7 +182,7 @@ fn ask_for_an_answer(link: &Link, peer: &TcpStream) {
 
 #[test]
 fn a_peer_that_has_just_answered_a_probe_is_not_reset() {
-    const TEST: &str = "a_peer_that_has_just_answered_a_probe_is_not_reset";
+    const TEST: &str = "death::a_peer_that_has_just_answered_a_probe_is_not_reset";
     if let Ok(part) = std::env::var("UNCORK_TEST_PART") {
         return have_a_connection(&part);
     }
@@ -218,7 +217,8 @@ fn be_the_guardian(test: &'static str) {
 
 #[test]
 fn the_peers_of_a_program_that_is_killed_with_its_guardian_wait_for_ever() {
-    const TEST: &str = "the_peers_of_a_program_that_is_killed_with_its_guardian_wait_for_ever";
+    const TEST: &str =
+        "death::the_peers_of_a_program_that_is_killed_with_its_guardian_wait_for_ever";
     match std::env::var("UNCORK_TEST_PART").as_deref() {
         Ok("guardian") => return be_the_guardian(TEST),
         Ok("heir") => {
@@ -252,7 +252,7 @@ fn the_peers_of_a_program_that_is_killed_with_its_guardian_wait_for_ever() {
 
 #[test]
 fn whoever_shares_the_port_does_not_get_the_answers_to_the_dead() {
-    const TEST: &str = "whoever_shares_the_port_does_not_get_the_answers_to_the_dead";
+    const TEST: &str = "death::whoever_shares_the_port_does_not_get_the_answers_to_the_dead";
     if let Ok(part) = std::env::var("UNCORK_TEST_PART") {
         return have_a_connection(&part);
     }
@@ -275,7 +275,8 @@ fn whoever_shares_the_port_does_not_get_the_answers_to_the_dead() {
 #[test]
 fn the_guardian_answers_while_the_connections_of_the_dead_are_looked_after() {
     const CONNECTIONS: u16 = 400;
-    const TEST: &str = "the_guardian_answers_while_the_connections_of_the_dead_are_looked_after";
+    const TEST: &str =
+        "death::the_guardian_answers_while_the_connections_of_the_dead_are_looked_after";
     if is_skipped(TEST) {
         return;
     }

@@ -1,20 +1,19 @@
 //! What a program has of a port that it has let go of, and what it only says to have.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{LONG, Link, OURS, SHORT, THEIRS, acknowledge, end, knock_from, open, seen};
 use rustix::net::{SendFlags, send};
 use socket2::{Domain, Socket, Type};
 use uncork_driver::af_packet::Port;
 use uncork_guardian::Client;
 use uncork_netns::testing::is_skipped;
+
+use crate::common::{LONG, Link, OURS, SHORT, THEIRS, acknowledge, end, knock_from, open, seen};
 
 const PORT: u16 = 7500;
 /// Users who are nobody to each other.

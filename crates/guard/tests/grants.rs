@@ -1,8 +1,6 @@
 //! What a program may have, what it may not and why, and whose packets are whose then.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -11,16 +9,17 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{
-    LONG, Link, OUR_V6, OURS, SHORT, THEIRS, acknowledge, end, hosts, knock, knock_from, listen,
-    open, refusal, seen,
-};
 use socket2::{Domain, SockFilter, SockRef, Socket, Type};
 use uncork_driver::af_packet::Port;
 use uncork_guard::{Error, devices};
 use uncork_guardian::{Client, Error as Refusal, Place, look};
 use uncork_netns::testing::{alone, is_skipped};
 use uncork_stack::FastOpenKeys;
+
+use crate::common::{
+    LONG, Link, OUR_V6, OURS, SHORT, THEIRS, acknowledge, end, hosts, knock, knock_from, listen,
+    open, refusal, seen,
+};
 
 const PORT: u16 = 7200;
 

@@ -1,8 +1,6 @@
 //! Programs that are attached to instances: what they are granted is their instance's, and in what order who hears of it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::collections::HashSet;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,14 +8,15 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{
-    LONG, Link, OURS, SHORT, THEIRS, acknowledge, end, knock, knock_from, open, refusal, seen,
-};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use socket2::{Domain, Socket, Type};
 use uncork_guardian::{Client, Word};
 use uncork_netns::testing::is_skipped;
 use uncork_stack::{Snapshot, SnapshotState};
+
+use crate::common::{
+    LONG, Link, OURS, SHORT, THEIRS, acknowledge, end, knock, knock_from, open, refusal, seen,
+};
 
 const PORT: u16 = 7400;
 const UNKNOWN: &str =

@@ -1,18 +1,17 @@
 //! A device is called otherwise, or goes into another network namespace and comes back.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::os::fd::AsFd as _;
 use std::time::Instant;
 
-use common::{LONG, Link, OURS, SHORT, end, knock, open, seen};
 use uncork_driver::af_packet::Port;
 use uncork_guardian::Client;
 use uncork_netns::Namespace;
 use uncork_netns::testing::is_skipped;
+
+use crate::common::{LONG, Link, OURS, SHORT, end, knock, open, seen};
 
 const PORT: u16 = 7600;
 

@@ -1,17 +1,12 @@
 //! What a kernel's socket proves, for how long, and who can keep others from a port: as on kernel sockets.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{
-    Link, OUR_V6, OURS, SHORT, THEIRS, end, knock, knock_from, listen, open, refusal, seen,
-};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with,
@@ -19,6 +14,10 @@ use rustix::net::{
 use rustix::thread::set_thread_res_uid;
 use socket2::{Domain, Socket, Type};
 use uncork_netns::testing::is_skipped;
+
+use crate::common::{
+    self, Link, OUR_V6, OURS, SHORT, THEIRS, end, knock, knock_from, listen, open, refusal, seen,
+};
 
 const PORT: u16 = 7600;
 const NOBODY: u32 = 65_534;

@@ -1,20 +1,19 @@
 //! Who gets which queue of a device, and what comes by it.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::os::fd::AsFd as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{LONG, Link, OURS, end, knock_from};
 use socket2::{Domain, Socket, Type};
 use uncork_driver::{Beside, Door, Driver as _, af_packet, af_xdp};
 use uncork_guard::{Error, Guard, Plan, Share, devices};
 use uncork_guardian::{Client, look};
 use uncork_netns::testing::is_skipped;
+
+use crate::common::{LONG, Link, OURS, end, knock_from};
 
 const PORT: u16 = 7600;
 const REMOTES: std::ops::Range<u16> = 20_000..20_040;

@@ -1,23 +1,22 @@
 //! Connections of a stack's that become the kernel's: what a program gets, and what it cannot get by it.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::process::Stdio;
 
-use common::{LONG, Link, OURS, end};
 use nix::sys::socket::sockopt::TcpRepair;
 use nix::sys::socket::{getsockopt, setsockopt};
 use rustix::fs::{MemfdFlags, fstat, memfd_create};
 use rustix::net::{bind, connect_unspec, getpeername, getsockname, listen};
 use rustix::thread::{Gid, Uid, set_thread_gid, set_thread_uid};
-use uncork_guardian::{Client, Error};
+use uncork_guardian::Client;
 use uncork_netns::testing::is_skipped;
 use uncork_stack::{Snapshot, SnapshotState};
+
+use crate::common::{LONG, Link, OURS, end, refusal};
 
 /// The program's, and a victim's.
 const PORT: u16 = 7500;
@@ -55,12 +54,6 @@ fn memory(octets: &[u8]) -> OwnedFd {
     let memory = std::fs::File::from(memfd_create("uncork-test", MemfdFlags::CLOEXEC).unwrap());
     memory.write_all_at(octets, 0).unwrap();
     memory.into()
-}
-
-fn refusal<T: std::fmt::Debug>(done: Result<T, Error>) -> String {
-    let error = done.unwrap_err();
-    assert!(matches!(error, Error::Refused(_)), "{error}");
-    error.to_string()
 }
 
 /// Of somebody who may do nothing, with a port that is his.
@@ -116,7 +109,7 @@ fn cannot_listen_at_victims(socket: OwnedFd) {
 
 #[test]
 fn who_gives_a_connection_to_the_kernel_gets_nothing_that_is_anothers() {
-    const TEST: &str = "who_gives_a_connection_to_the_kernel_gets_nothing_that_is_anothers";
+    const TEST: &str = "taking::who_gives_a_connection_to_the_kernel_gets_nothing_that_is_anothers";
     if std::env::var(PART).is_ok() {
         return takes_what_is_others();
     }

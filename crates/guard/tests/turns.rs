@@ -1,17 +1,16 @@
 //! Ports of processes that serve one connection after the other: the kernel's for good, with whoever comes to them later.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{LONG, Link, OUR_V6, OURS, end, knock, listen};
 use uncork_guardian::{Client, Error};
 use uncork_netns::testing::is_skipped;
+
+use crate::common::{LONG, Link, OUR_V6, OURS, end, knock, listen};
 
 const PORT: u16 = 7400;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);

@@ -1,17 +1,11 @@
 //! Whence that has to come which comes to a program's port: by the address's own device, and from where others can be.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::time::Instant;
 
-use common::{
-    BESIDE, BESIDE_V6, LONG, Link, NEAR, NEAR_BESIDE, OUR_V6, OURS, SEVERAL, SHORT, THEIR_V6,
-    THEIRS, THIRD, end, knock, knock_at,
-};
 use uncork_driver::af_packet::{Port, Settings};
 use uncork_driver::{Driver as _, Offer};
 use uncork_guardian::Client;
@@ -21,6 +15,11 @@ use uncork_packet::{Checksum, Transmit};
 use uncork_wire::ethernet::{self, EtherType, Mac};
 use uncork_wire::tcp::{Fields, Flags, OptionSet};
 use uncork_wire::{Protocol, SeqNumber, ipv4, ipv6};
+
+use crate::common::{
+    BESIDE, BESIDE_V6, LONG, Link, NEAR, NEAR_BESIDE, OUR_V6, OURS, SEVERAL, SHORT, THEIR_V6,
+    THEIRS, THIRD, end, knock, knock_at,
+};
 
 const PORT: u16 = 7200;
 const SYN_BYTES: usize = 20;

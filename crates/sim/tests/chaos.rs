@@ -3,11 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::time::Duration;
 
-use common::PORT;
 use proptest::prelude::*;
 use uncork_packet::{Capabilities, Medium};
 use uncork_sim::{Conditions, Pair, Setup};
@@ -15,6 +12,8 @@ use uncork_stack::{
     Algorithm, Config, Ecn, FastOpen, FastOpenKeys, FastOpenListen, KeepAlive, ListenerId,
     RecvError, SendError, Shutdown, SocketId, SocketOption,
 };
+
+use crate::common::{self, PORT};
 
 /// What a program does with its end.
 #[derive(Debug, Clone)]

@@ -2,15 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::time::Duration;
 
-use common::{PORT, delayed};
 use uncork_sim::{Conditions, Pair, Setup};
 use uncork_stack::{
     FastConnect, FastOpen, FastOpenFailure, FastOpenKeys, FastOpenListen, ListenerId,
 };
+
+use crate::common::{PORT, delayed};
 
 /// A client and a server, ten milliseconds apart, that both want it.
 fn opened(ipv6: bool) -> (Pair, ListenerId) {

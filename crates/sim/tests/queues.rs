@@ -1,13 +1,12 @@
 //! How long a queue a bulk sender makes in its own device: the point of small queues.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{connected, transfer};
 use uncork_packet::{Capabilities, Medium};
 use uncork_sim::{Conditions, Setup};
 use uncork_stack::Config;
+
+use crate::common::{connected, transfer};
 
 const RATE: u64 = 100_000_000;
 

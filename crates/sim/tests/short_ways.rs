@@ -1,16 +1,15 @@
 //! The short ways that segments of a conversation take (`Config::short_ways`) are not to be told from the general
 //! one: the same chance gives the same frames, the same news and the same figures.
 
-mod common;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::{PORT, bytes, check, describe};
 use uncork_packet::{Capabilities, Medium};
 use uncork_sim::{Conditions, Dice, Pair, Setup};
 use uncork_stack::{Config, Counters, Ecn, Event, KeepAlive, SocketId, SocketOption};
+
+use crate::common::{PORT, bytes, check, describe};
 
 /// What can be seen of a conversation, and how many segments were predicted.
 struct Seen {

@@ -1,15 +1,14 @@
 //! Throughput by loss, delay and reordering: a snapshot, so that a change of any of the algorithms shows.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use common::{connected, transfer};
 use uncork_packet::{Capabilities, Medium};
 use uncork_sim::{Conditions, Setup};
 use uncork_stack::{Algorithm, Config};
+
+use crate::common::{connected, transfer};
 
 const BYTES: usize = 4 << 20;
 

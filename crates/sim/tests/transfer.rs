@@ -1,17 +1,16 @@
 //! Bytes arrive, whatever the path does to them.
 
-mod common;
-
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::{PORT, connected, delayed, transfer};
 use uncork_packet::{Capabilities, Medium};
 use uncork_sim::{Conditions, Pair, Setup};
 use uncork_stack::{
     ConnectionError, Event, KeepAlive, Ready, RecvError, SocketId, SocketOption, State,
 };
+
+use crate::common::{self, PORT, connected, delayed, transfer};
 
 const MINUTES: Duration = Duration::from_secs(600);
 

@@ -2,15 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use common::delayed;
 use uncork_packet::{Capabilities, Medium};
 use uncork_sim::{Conditions, Pair, Setup};
 use uncork_stack::{Event, Ready, UdpError, UdpId};
+
+use crate::common::delayed;
 
 const PORT: u16 = 53;
 

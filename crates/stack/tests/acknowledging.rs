@@ -2,12 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::time::Duration;
 
-use common::Lab;
 use uncork_stack::{Config, QuickAckCounting, SocketId, SocketOption, State};
+
+use crate::common::Lab;
 
 const NOTHING: [&str; 0] = [];
 

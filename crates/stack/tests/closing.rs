@@ -1,14 +1,13 @@
 //! Ending: every order in which two sides can close, resets, TIME-WAIT (RFC 9293 §3.6, §3.10.4 to §3.10.7).
 
-mod common;
-
-use common::Lab;
 use std::time::Duration;
 use uncork_packet::{Capabilities, Medium};
 use uncork_stack::{
     Config, ConnectionError, Event, Ready, RecvError, SendError, Shutdown, SocketId, SocketOption,
     State,
 };
+
+use crate::common::{self, Lab};
 
 const NOTHING: [&str; 0] = [];
 

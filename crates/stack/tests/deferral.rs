@@ -3,12 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::time::Duration;
 
-use common::Lab;
 use uncork_stack::{Config, ListenerId, SocketId, SocketOption, State};
+
+use crate::common::{self, Lab};
 
 const NOTHING: [&str; 0] = [];
 const SYN_ACK: &str = "S. 0:0(0) ack 1 <mss 1460>";

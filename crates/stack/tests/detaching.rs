@@ -1,12 +1,11 @@
 //! What a connection is when it is given away.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Lab, byte};
 use uncork_stack::{Config, Detached, Shutdown, SnapshotState, SocketId};
+
+use crate::common::{self, Lab, byte};
 
 const SYN: &str = "mss 1000,sackOK,ts 100 0,ws 7";
 

@@ -4,14 +4,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
-mod common;
-
-use common::{Lab, PEER, PEER_PORT};
 use std::net::SocketAddr;
 use uncork_stack::{
     Config, ConnectError, ConnectionError, FastConnect, FastOpen, FastOpenFailure, Phase,
     RecvError, SendError, SocketId, SocketOption, State,
 };
+
+use crate::common::{Lab, PEER, PEER_PORT};
 
 const NOTHING: [&str; 0] = [];
 

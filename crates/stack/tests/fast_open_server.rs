@@ -3,15 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
-use common::{Lab, OURS, PEER};
 use uncork_packet::Received;
 use uncork_stack::{
     Config, ConnectionError, FastOpen, FastOpenKeys, FastOpenListen, ListenerId, RecvError,
     SocketOption, State,
 };
 use uncork_wire::{Protocol, icmpv4, ipv4};
+
+use crate::common::{Lab, OURS, PEER};
 
 const BOTH: FastOpen = FastOpen::CLIENT.with(FastOpen::SERVER);
 

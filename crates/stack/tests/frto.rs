@@ -2,10 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
-use common::Lab;
 use uncork_stack::{Algorithm, Config, Phase, SocketId};
+
+use crate::common::Lab;
 
 const NOTHING: [&str; 0] = [];
 

@@ -2,13 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
-use common::{Lab, PEER, PEER_PORT};
 use std::net::SocketAddr;
 use std::ops::Range;
 use uncork_stack::{Config, ConnectionError, ListenerId, Snapshot, SocketOption, State};
 use uncork_wire::SeqNumber;
+
+use crate::common::{Lab, PEER, PEER_PORT};
 
 const NOTHING: [&str; 0] = [];
 

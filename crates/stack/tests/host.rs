@@ -1,17 +1,16 @@
 //! What a host answers beside TCP: echoes, who has an address, packets that were too long.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use common::{Lab, OURS, PEER};
 use uncork_packet::{Capabilities, Instant, Medium, Received};
 use uncork_stack::{Config, ConnectionError, Mac, Stack, State};
 use uncork_wire::checksum::Sum;
 use uncork_wire::ethernet::{self, EtherType};
 use uncork_wire::tcp::{CHECKSUM_OFFSET, Fields, Flags, OptionSet};
 use uncork_wire::{Protocol, SeqNumber, arp, icmpv4, icmpv6, ipv4, ipv6};
+
+use crate::common::{self, Lab, OURS, PEER};
 
 const OUR_V6: &str = "fd00::1";
 const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);

@@ -3,10 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
-use common::Lab;
 use uncork_stack::{Config, Event, Ready, SocketId, State};
+
+use crate::common::Lab;
 
 const NOTHING: [&str; 0] = [];
 

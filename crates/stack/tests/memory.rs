@@ -1,12 +1,11 @@
 //! What all connections may have together: memory, and a life without a user.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
-use common::Lab;
 use std::time::Duration;
 use uncork_stack::{Config, Event, Ready, SendError, SocketId, State};
 use uncork_wire::SeqNumber;
+
+use crate::common::Lab;
 
 struct Peer {
     port: u16,

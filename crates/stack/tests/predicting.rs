@@ -3,10 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
-use common::Lab;
 use uncork_stack::{Config, RecvError, State};
+
+use crate::common::Lab;
 
 /// What a peer, the user and whoever counts can see of a connection.
 #[derive(Debug, PartialEq)]

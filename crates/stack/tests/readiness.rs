@@ -1,10 +1,9 @@
 //! What poll(2) would say of a connection, from its beginning to its end.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
-use common::{Lab, PEER, PEER_PORT};
 use uncork_stack::{Config, ConnectionError, Ready, Shutdown, SocketId, SocketOption};
+
+use crate::common::{Lab, PEER, PEER_PORT};
 
 const SYN: &str = "mss 1000";
 

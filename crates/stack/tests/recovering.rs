@@ -3,12 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
-use common::Lab;
 use std::time::Duration;
 use uncork_packet::{Capabilities, Medium};
 use uncork_stack::{Algorithm, Config, ConnectionError, KeepAlive, Phase, SocketId, SocketOption};
+
+use crate::common::Lab;
 
 const NOTHING: [&str; 0] = [];
 

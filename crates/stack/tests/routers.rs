@@ -1,15 +1,14 @@
 //! What routers say of packets that we have sent, and what becomes of their connections.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use common::{Lab, OURS, PEER, PEER_PORT};
 use uncork_packet::{Capabilities, Instant, Medium, Received};
 use uncork_stack::{Config, ConnectionError, KeepAlive, Mac, SocketId, SocketOption, Stack, State};
 use uncork_wire::{Protocol, icmpv4, icmpv6, ipv4, ipv6};
+
+use crate::common::{Lab, OURS, PEER, PEER_PORT};
 
 const OUR_V6: &str = "fd00::1";
 const PEER_V6: &str = "fd00::2";

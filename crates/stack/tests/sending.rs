@@ -3,13 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::time::Duration;
 
-use common::Lab;
 use uncork_packet::{Capabilities, Medium};
 use uncork_stack::{Blocked, Config, Event, Ready, SocketId, SocketOption};
+
+use crate::common::{self, Lab};
 
 const NOTHING: [&str; 0] = [];
 

@@ -2,13 +2,12 @@
 //! each of them must have a way here.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
-mod common;
-
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use common::{Lab, PEER, PEER_PORT};
 use uncork_stack::{Cause, Config, Shutdown, SocketId, SocketOption, State};
+
+use crate::common::{Lab, PEER, PEER_PORT};
 
 /// A connection in this state, its number in the peer's stream, and ours.
 struct At {

@@ -2,7 +2,9 @@
 #![allow(dead_code)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
+pub(crate) mod capture;
 pub(crate) mod live;
+pub(crate) mod real;
 pub(crate) mod service;
 
 use std::fs;

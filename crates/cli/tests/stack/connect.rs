@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use uncork_netns::testing::is_skipped;
 
 use crate::common::UNCORK;
-use crate::place::{LONG, Place, feed, octets, wait};
+use crate::stack::place::{LONG, Place, feed, octets, wait};
 
 fn command(place: &Place, to: &str) -> Command {
     let mut command = place.ours().command(UNCORK);

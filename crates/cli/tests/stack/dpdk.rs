@@ -9,10 +9,10 @@ use nix::sys::signal::Signal;
 use uncork_netns::testing::is_skipped;
 
 use crate::common::{UNCORK, refused, stdout, uncork};
-use crate::http::{a_thousand_on_one_connection, long_body, wrk};
-use crate::place::{OURS, Place, Server, is_document, octets, until, url, wait};
-use crate::refused::powerless;
-use crate::streams::echo;
+use crate::stack::http::{a_thousand_on_one_connection, long_body, wrk};
+use crate::stack::place::{OURS, Place, Server, is_document, octets, until, url, wait};
+use crate::stack::refused::powerless;
+use crate::stack::streams::echo;
 
 /// Over a packet socket with small frames and with large ones, and over a TAP.
 fn places(label: &str) -> [Place; 3] {
@@ -84,7 +84,7 @@ fn the_stack_connects_to_a_server_of_the_kernels_by_dpdk() {
     client.args(["stack", "connect", "10.92.0.1:7"]).args(place.device());
     client.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut client = client.spawn().unwrap();
-    let feeding = crate::place::feed(client.stdin.take().unwrap(), octets(5_000_000));
+    let feeding = crate::stack::place::feed(client.stdin.take().unwrap(), octets(5_000_000));
     let done = client.wait_with_output().unwrap();
     feeding.join().unwrap();
     assert!(done.status.success() && done.stdout == octets(5_000_000), "{}", done.stdout.len());

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use uncork_netns::testing::is_skipped;
 
-use crate::place::{LONG, OURS, Place, Server, until, url, wait};
+use crate::stack::place::{LONG, OURS, Place, Server, until, url, wait};
 
 const REQUEST: &[u8] = b"GET /file HTTP/1.1\r\nHost: a\r\n\r\n";
 

@@ -3,7 +3,7 @@
 use uncork_netns::testing::is_skipped;
 
 use crate::common::{stderr, stdout};
-use crate::place::{OURS, Place, Server, is_document, url};
+use crate::stack::place::{OURS, Place, Server, is_document, url};
 
 /// Over all kinds of device.
 fn places(label: &str) -> [Place; 3] {

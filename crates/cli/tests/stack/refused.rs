@@ -6,7 +6,7 @@ use nix::unistd::geteuid;
 use uncork_netns::testing::is_skipped;
 
 use crate::common::{UNCORK, output, refused, stderr, uncork};
-use crate::place::{Place, Server};
+use crate::stack::place::{Place, Server};
 
 /// uncork without any capability.
 pub(crate) fn powerless() -> Command {

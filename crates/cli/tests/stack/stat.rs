@@ -8,7 +8,7 @@ use serde_json::Value;
 use uncork_netns::testing::is_skipped;
 
 use crate::common::{output, refused, stdout, uncork};
-use crate::place::{OURS, Place, Server, until};
+use crate::stack::place::{OURS, Place, Server, until};
 
 fn ask(server: &Server) -> Value {
     let pid = server.pid().to_string();

@@ -14,7 +14,7 @@ use uncork_wire::tcp::Flags;
 use uncork_wire::{SeqNumber, read_frame};
 
 use crate::common::{output, stdout, uncork};
-use crate::place::{OURS, Place, octets};
+use crate::stack::place::{OURS, Place, octets};
 
 /// Sends, ends its own direction, and reads on until the other one ends.
 pub(crate) fn echo(place: &Place, address: &str, count: usize) {

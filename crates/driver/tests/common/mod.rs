@@ -11,6 +11,8 @@ use std::io::{BufRead as _, BufReader};
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd as _;
 use std::process::{Child, Stdio};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -48,6 +50,9 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) fn new(label: &str) -> Self {
+        // Tests of several files may call theirs the same.
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let label = format!("{label}{}", COUNT.fetch_add(1, Relaxed));
         let ours = Namespace::new(&format!("{label}-o")).unwrap();
         let kernels = Namespace::new(&format!("{label}-k")).unwrap();
         for namespace in [&ours, &kernels] {

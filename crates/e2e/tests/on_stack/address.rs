@@ -8,8 +8,8 @@ use uncork_e2e::http::Answer;
 use uncork_e2e::skip::find;
 use uncork_e2e::{Hosts, artifact, run};
 
-use crate::nginx::serving;
-use crate::{Scratch, lacks, noise};
+use crate::on_stack::nginx::serving;
+use crate::on_stack::{Scratch, lacks, noise};
 
 const PORT: u16 = 8080;
 const PAGE: usize = 602;
@@ -61,7 +61,7 @@ fn a_process_that_begins_behind_that_reaches_nobody() -> Result<()> {
     let hosts = Hosts::new("addressnew")?;
     let scratch = Scratch::new()?;
     scratch.file("page", PAGE)?;
-    let server = crate::kernel_nginx(&hosts, &scratch, PORT)?;
+    let server = crate::on_stack::kernel_nginx(&hosts, &scratch, PORT)?;
     let before = hosts.counted()?;
     let mut command = hosts.on_stack(find("python3").context("no python3")?)?;
     command.arg(artifact::source("py/another_address.py"));

@@ -14,7 +14,7 @@ use uncork_e2e::late::{ensure_soon, in_time, too_late};
 use uncork_e2e::skip::find;
 use uncork_e2e::{Daemon, Hosts, alone, artifact, run};
 
-use crate::{Scratch, kernel_nginx, lacks};
+use crate::on_stack::{Scratch, kernel_nginx, lacks};
 
 const PORT: u16 = 8084;
 const HUGE: usize = 100_000_000;

@@ -20,7 +20,7 @@ use uncork_e2e::skip::skip;
 use uncork_e2e::{Instances, artifact, beside_others, instance, run};
 use uncork_netns::Namespace;
 
-use crate::{Scratch, lacks};
+use crate::on_stack::{Scratch, lacks};
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// Some of these tests go by time, and each goes wrong by itself now and then.

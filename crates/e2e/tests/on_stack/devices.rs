@@ -8,8 +8,8 @@ use nix::sys::signal::Signal;
 use uncork_e2e::skip::find;
 use uncork_e2e::{Daemon, Hosts, Instances, artifact};
 
-use crate::stat::{report, stat};
-use crate::{Scratch, lacks, wait_until};
+use crate::on_stack::stat::{report, stat};
+use crate::on_stack::{Scratch, lacks, wait_until};
 
 const PORT: u16 = 8080;
 const PYTHON: (&str, &str) = ("python3", "python3");

@@ -13,7 +13,7 @@ use uncork_e2e::hosts::{OURS, end};
 use uncork_e2e::skip::note;
 use uncork_e2e::{Daemon, Hosts, artifact, instance, run};
 
-use crate::{Scratch, lacks};
+use crate::on_stack::{Scratch, lacks};
 
 const PORT: u16 = 8088;
 const LONG: Duration = Duration::from_secs(60);
@@ -189,7 +189,7 @@ fn a_program_that_is_linked_with_the_library_does_without_it() -> Result<()> {
     let mut command = hosts.ours.command(program.to_str().context("a path in UTF-8")?);
     command.arg(PORT.to_string());
     let server = Daemon::start(command, &scratch.path("log"))?;
-    crate::wait_until("it listens", || Ok(hosts.ours.listens(PORT)))?;
+    crate::on_stack::wait_until("it listens", || Ok(hosts.ours.listens(PORT)))?;
     let place = header(&mut hosts.connect(PORT)?, "Place")?;
     ensure!(place == "kernel (without uncork run --stack)", "{place}");
     server.stop(Signal::SIGTERM)?;

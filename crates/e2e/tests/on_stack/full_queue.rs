@@ -8,8 +8,8 @@ use uncork_e2e::http::Answer;
 use uncork_e2e::late::{ensure_soon, in_time};
 use uncork_e2e::{Alone, alone, run};
 
-use crate::nginx::serving;
-use crate::{Scratch, lacks, noise};
+use crate::on_stack::nginx::serving;
+use crate::on_stack::{Scratch, lacks, noise};
 
 const PORT: u16 = 8080;
 const NEEDED: [(&str, &str); 2] = [("nginx", "nginx-light"), ("tc", "iproute2")];

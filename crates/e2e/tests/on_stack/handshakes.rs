@@ -16,7 +16,7 @@ use uncork_e2e::http::Answer;
 use uncork_e2e::skip::find;
 use uncork_e2e::{Daemon, Hosts, artifact, instance, run};
 
-use crate::{Scratch, lacks, nginx, wait_until};
+use crate::on_stack::{Scratch, lacks, nginx, wait_until};
 
 const PORT: u16 = 8086;
 const NEEDED: [(&str, &str); 2] = [("nginx", "nginx-light"), ("curl", "curl")];

@@ -12,7 +12,7 @@ use uncork_e2e::http::{Answer, Connection};
 use uncork_e2e::skip::find;
 use uncork_e2e::{Daemon, Hosts, artifact, run};
 
-use crate::{Scratch, kernel_nginx, lacks};
+use crate::on_stack::{Scratch, kernel_nginx, lacks};
 
 const HTTP: u16 = 8081;
 const OCTETS: u16 = 8082;

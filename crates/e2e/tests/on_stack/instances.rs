@@ -17,8 +17,8 @@ use uncork_e2e::late::{ensure_soon, in_time};
 use uncork_e2e::skip::find;
 use uncork_e2e::{Alone, Daemon, Hosts, Instances, alone, artifact, run};
 
-use crate::kills::remains::Remains;
-use crate::{Scratch, lacks, nginx, wait_until};
+use crate::on_stack::kills::remains::Remains;
+use crate::on_stack::{Scratch, lacks, nginx, wait_until};
 
 const NEEDED: [(&str, &str); 1] = [("python3", "python3")];
 const PORT: u16 = 7090;
@@ -42,7 +42,7 @@ pub(crate) fn end_by(signal: Signal, pid: u32) -> Result<()> {
 }
 
 pub(crate) fn is_echoed(stream: &mut TcpStream, long: usize) -> Result<()> {
-    let said = crate::noise(long);
+    let said = crate::on_stack::noise(long);
     let mut heard = vec![0; long];
     stream.write_all(&said)?;
     stream.read_exact(&mut heard)?;
@@ -90,7 +90,7 @@ fn two_instances_lose_a_request_or_mix_up_their_programs() -> Result<()> {
         for round in 0..10 {
             let (name, length) = wanted[usize::from((who + round).is_multiple_of(5))];
             let answer = hosts.http(HTTP)?.get(name).with_context(|| format!("{who}: {round}"))?;
-            ensure!(answer == Answer::of(200, &crate::noise(length)), "{name}");
+            ensure!(answer == Answer::of(200, &crate::on_stack::noise(length)), "{name}");
         }
         Ok(())
     };
@@ -107,7 +107,10 @@ fn two_instances_lose_a_request_or_mix_up_their_programs() -> Result<()> {
     for _ in 0..20 {
         nginx::get_anew(&hosts, "/small", 4)?;
     }
-    ensure!(slow.answer()? == Answer::of(200, &crate::noise(10_000_000)), "through a reload");
+    ensure!(
+        slow.answer()? == Answer::of(200, &crate::on_stack::noise(10_000_000)),
+        "through a reload"
+    );
     drop(slow);
     for program in [web, store] {
         program.stop(Signal::SIGTERM)?;
@@ -231,7 +234,7 @@ fn who_connects_again_after_an_instance_has_died_is_thrown_out_by_the_next() -> 
     let scratch = Scratch::new()?;
     let at = end(THEIRS, PORT)?;
     let listener = hosts.theirs.within(move || Ok(TcpListener::bind(at)?))?;
-    thread::spawn(move || crate::clients::echo(&listener));
+    thread::spawn(move || crate::on_stack::clients::echo(&listener));
     let mut command = hosts.on_stack(PYTHON)?;
     command.arg(artifact::source("py/redials.py")).args([THEIRS, &PORT.to_string()]);
     let before = hosts.counted()?;
@@ -372,7 +375,7 @@ fn a_program_that_is_stopped_slows_another() -> Result<()> {
     };
     let before = rounds()?;
     stopped.signal(Signal::SIGSTOP)?;
-    let piece = crate::noise(1 << 20);
+    let piece = crate::on_stack::noise(1 << 20);
     for stream in &mut streams {
         stream.set_nonblocking(true)?;
         // Until neither its window nor this end has room.

@@ -8,8 +8,8 @@ use uncork_e2e::hosts::{OURS, THEIRS};
 use uncork_e2e::skip::find;
 use uncork_e2e::{Daemon, Hosts, run};
 
-use crate::stat::report;
-use crate::{Scratch, lacks, wait_until};
+use crate::on_stack::stat::report;
+use crate::on_stack::{Scratch, lacks, wait_until};
 
 const PORT: u16 = 5201;
 const LONG: Duration = Duration::from_secs(30);

@@ -28,7 +28,7 @@ use uncork_e2e::hosts::{OURS, end};
 use uncork_e2e::skip::note;
 use uncork_e2e::{Daemon, alone, soak};
 
-use crate::{lacks, wait_until};
+use crate::on_stack::{lacks, wait_until};
 use dice::Dice;
 use heard::Heard;
 use lane::{Lane, PORT, Server};

@@ -23,7 +23,7 @@ use uncork_e2e::{Daemon, Hosts, alone, artifact, run, soak};
 use uncork_guardian::table;
 use uncork_netns::Namespace;
 
-use crate::{Scratch, kernel_nginx, lacks, nginx, noise, wait_until};
+use crate::on_stack::{Scratch, kernel_nginx, lacks, nginx, noise, wait_until};
 
 const PORT: u16 = 8089;
 const WORKERS: u32 = 2;

@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use uncork_e2e::skip::find;
 use uncork_e2e::{Daemon, Hosts};
 
-use crate::{Scratch, lacks, noise};
+use crate::on_stack::{Scratch, lacks, noise};
 
 const PORT: u16 = 11_211;
 

@@ -12,7 +12,7 @@ use uncork_e2e::late::{ensure_soon, in_time};
 use uncork_e2e::skip::find;
 use uncork_e2e::{Daemon, Hosts, alone, artifact};
 
-use crate::{Scratch, lacks};
+use crate::on_stack::{Scratch, lacks};
 
 const PORT: u16 = 7103;
 const NEEDED: [(&str, &str); 1] = [("python3", "python3")];

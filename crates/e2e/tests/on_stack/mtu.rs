@@ -9,8 +9,8 @@ use nix::sys::signal::Signal;
 use uncork_e2e::http::Answer;
 use uncork_e2e::{Daemon, Hosts};
 
-use crate::nginx::serving;
-use crate::{Scratch, lacks, noise};
+use crate::on_stack::nginx::serving;
+use crate::on_stack::{Scratch, lacks, noise};
 
 const PORT: u16 = 8080;
 const NEEDED: [(&str, &str); 1] = [("nginx", "nginx-light")];

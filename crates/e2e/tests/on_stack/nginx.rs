@@ -13,7 +13,7 @@ use uncork_e2e::http::{Answer, Connection};
 use uncork_e2e::skip::find;
 use uncork_e2e::{Daemon, Hosts, run};
 
-use crate::{Scratch, lacks, wait_until};
+use crate::on_stack::{Scratch, lacks, wait_until};
 
 const PORT: u16 = 8080;
 const MEGABYTE: usize = 1 << 20;

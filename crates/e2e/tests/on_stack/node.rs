@@ -6,7 +6,7 @@ use uncork_e2e::http::Answer;
 use uncork_e2e::skip::find;
 use uncork_e2e::{Daemon, Hosts, artifact};
 
-use crate::{Scratch, lacks};
+use crate::on_stack::{Scratch, lacks};
 
 const PORT: u16 = 8085;
 

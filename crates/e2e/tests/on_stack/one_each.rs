@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use uncork_e2e::hosts::{OURS, THEIRS};
 use uncork_e2e::{Daemon, Hosts, artifact, instance, run};
 
-use crate::{Scratch, lacks, wait_until};
+use crate::on_stack::{Scratch, lacks, wait_until};
 
 const PORT: u16 = 7090;
 const NEEDED: [(&str, &str); 1] = [("cc", "gcc")];

@@ -16,7 +16,7 @@ use uncork_e2e::late::{ensure_soon, in_time, too_late};
 use uncork_e2e::skip::find;
 use uncork_e2e::{Alone, Daemon, Hosts, alone, artifact};
 
-use crate::{Scratch, lacks, noise, wait_until};
+use crate::on_stack::{Scratch, lacks, noise, wait_until};
 
 const PORT: u16 = 5300;
 const NEEDED: [(&str, &str); 1] = [("python3", "python3")];
@@ -250,7 +250,7 @@ fn what_comes_while_a_child_of_fork_takes_a_connection_waits_for_the_peer_s_time
 fn children_answer_soon(alone: &Alone) -> Result<()> {
     let hosts = alone.hosts("changing")?;
     let scratch = Scratch::new()?;
-    let server = crate::instances::server(&hosts, &scratch, "forks", PORT)?;
+    let server = crate::on_stack::instances::server(&hosts, &scratch, "forks", PORT)?;
     let mut late = Vec::new();
     for at in 0..CHANGES {
         let mut stream = hosts.connect(PORT)?;

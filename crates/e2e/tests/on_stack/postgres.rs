@@ -13,7 +13,7 @@ use uncork_e2e::hosts::OURS;
 use uncork_e2e::skip::skip;
 use uncork_e2e::{Daemon, Hosts, artifact, run};
 
-use crate::{Scratch, lacks, wait_until};
+use crate::on_stack::{Scratch, lacks, wait_until};
 
 const PORT: u16 = 5499;
 const LIMIT: Duration = Duration::from_secs(30);

@@ -13,7 +13,7 @@ use uncork_e2e::hosts::{THEIRS, end};
 use uncork_e2e::skip::find;
 use uncork_e2e::{Daemon, Hosts, artifact, run};
 
-use crate::{Scratch, lacks, wait_until};
+use crate::on_stack::{Scratch, lacks, wait_until};
 
 const PORT: u16 = 5350;
 const NEEDED: [(&str, &str); 1] = [("python3", "python3")];

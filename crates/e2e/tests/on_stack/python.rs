@@ -16,7 +16,7 @@ use uncork_e2e::hosts::{OUR_V6, OURS, THEIR_V6, THEIRS, end};
 use uncork_e2e::skip::find;
 use uncork_e2e::{Daemon, Hosts, alone, artifact, run};
 
-use crate::{Scratch, children, lacks, noise, wait_until};
+use crate::on_stack::{Scratch, children, lacks, noise, wait_until};
 
 const PORT: u16 = 7070;
 const NEEDED: [(&str, &str); 1] = [("python3", "python3")];

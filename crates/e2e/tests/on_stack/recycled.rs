@@ -9,7 +9,7 @@ use uncork_e2e::late::{ensure_soon, in_time};
 use uncork_e2e::skip::find;
 use uncork_e2e::{Alone, Daemon, alone, artifact};
 
-use crate::{Scratch, lacks, wait_until};
+use crate::on_stack::{Scratch, lacks, wait_until};
 
 const PORT: u16 = 7096;
 const WORKERS: usize = 4;

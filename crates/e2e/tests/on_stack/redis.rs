@@ -12,9 +12,9 @@ use uncork_e2e::hosts::{OURS, THEIRS, end};
 use uncork_e2e::skip::{find, skip};
 use uncork_e2e::{Daemon, Hosts, run};
 
-use crate::many_connections::take_ports;
-use crate::stat::report;
-use crate::{Scratch, lacks, wait_until};
+use crate::on_stack::many_connections::take_ports;
+use crate::on_stack::stat::report;
+use crate::on_stack::{Scratch, lacks, wait_until};
 
 const PORT: u16 = 6380;
 const LONG: Duration = Duration::from_secs(30);

@@ -18,8 +18,8 @@ use uncork_e2e::late::{ensure_soon, in_time};
 use uncork_e2e::{Alone, Daemon, Hosts, alone, artifact, run};
 use uncork_guardian::VERSION;
 
-use crate::instances::{end_of, is_echoed};
-use crate::{Scratch, lacks, wait_until};
+use crate::on_stack::instances::{end_of, is_echoed};
+use crate::on_stack::{Scratch, lacks, wait_until};
 
 const NEEDED: [(&str, &str); 2] = [("python3", "python3"), ("setpriv", "util-linux")];
 /// Users with one program each.
@@ -203,7 +203,7 @@ fn a_guardian_that_is_told_to_end_loses_somebody() -> Result<()> {
     let service = Service::start(&hosts, &scratch)?;
     let web = service.web(USERS[0])?;
     let port = USERS[0].1;
-    let wanted = Answer::of(200, &crate::noise(SIZE));
+    let wanted = Answer::of(200, &crate::on_stack::noise(SIZE));
     let slow: Vec<_> =
         (0..8).map(|_| slow_download(&hosts, port).context("begun")).collect::<Result<_>>()?;
     // Those who wait to be accepted by a program that sleeps, and have said what they want.

@@ -10,7 +10,7 @@ use uncork_e2e::late::{ensure_soon, in_time};
 use uncork_e2e::skip::find;
 use uncork_e2e::{Alone, Daemon, alone, artifact};
 
-use crate::{Scratch, lacks};
+use crate::on_stack::{Scratch, lacks};
 
 const PORT: u16 = 7095;
 /// Threads that sleep meanwhile; another one waits in accept(2).

@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use uncork_e2e::hosts::{OURS, THEIRS};
 use uncork_e2e::{Daemon, Hosts, run};
 
-use crate::{Scratch, lacks, noise, wait_until};
+use crate::on_stack::{Scratch, lacks, noise, wait_until};
 
 const PORT: u16 = 2222;
 const NEEDED: [(&str, &str); 2] = [("sshd", "openssh-server"), ("ssh", "openssh-client")];

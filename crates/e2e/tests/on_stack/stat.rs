@@ -8,8 +8,8 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use uncork_e2e::{Hosts, artifact, run};
 
-use crate::nginx::serving;
-use crate::{Scratch, lacks, wait_until};
+use crate::on_stack::nginx::serving;
+use crate::on_stack::{Scratch, lacks, wait_until};
 
 const PORT: u16 = 8080;
 const NEEDED: [(&str, &str); 1] = [("nginx", "nginx-light")];
@@ -60,7 +60,7 @@ fn nobody_sees_what_a_connection_waits_for() -> Result<()> {
         all.lines().any(row)
     };
     ensure!(is_listed(server.pid()), "{all}");
-    ensure!(crate::children(server.pid())?.into_iter().all(is_listed), "{all}");
+    ensure!(crate::on_stack::children(server.pid())?.into_iter().all(is_listed), "{all}");
     let (said, code) = stat(server.pid(), &[])?;
     // The one that only has children.
     let Some(worker) = said.trim().rsplit(' ').next().and_then(|pid| pid.parse().ok()) else {

@@ -10,10 +10,10 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use uncork_e2e::{Daemon, Hosts, instance};
 
-use crate::examples::{built, header};
-use crate::instances::{attachments, end_by, pids};
-use crate::stat::stat;
-use crate::{Scratch, lacks, wait_until};
+use crate::on_stack::examples::{built, header};
+use crate::on_stack::instances::{attachments, end_by, pids};
+use crate::on_stack::stat::stat;
+use crate::on_stack::{Scratch, lacks, wait_until};
 
 const PORT: u16 = 8089;
 /// Of programs that are on an instance already.

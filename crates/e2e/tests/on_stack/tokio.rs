@@ -11,7 +11,7 @@ use uncork_e2e::hosts::{OURS, THEIRS};
 use uncork_e2e::run::run;
 use uncork_e2e::{Daemon, Hosts};
 
-use crate::{Scratch, lacks, wait_until};
+use crate::on_stack::{Scratch, lacks, wait_until};
 
 const PORT: u16 = 7075;
 const LONG: Duration = Duration::from_secs(20);

@@ -13,7 +13,7 @@ use uncork_e2e::cpython::PYTHON;
 use uncork_e2e::hosts::THEIRS;
 use uncork_e2e::{Daemon, Hosts, artifact, run};
 
-use crate::{Scratch, kernel_nginx, lacks, wait_until};
+use crate::on_stack::{Scratch, kernel_nginx, lacks, wait_until};
 
 const PORT: u16 = 7080;
 const NEEDED: [(&str, &str); 2] = [("python3", "python3"), ("nginx", "nginx-light")];

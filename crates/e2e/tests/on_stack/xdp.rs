@@ -16,9 +16,9 @@ use uncork_e2e::http::Answer;
 use uncork_e2e::skip::find;
 use uncork_e2e::{Daemon, Hosts, Instances, artifact, run};
 
-use crate::nginx::{configuration, serving};
-use crate::stat::report;
-use crate::{Scratch, children, lacks, wait_until};
+use crate::on_stack::nginx::{configuration, serving};
+use crate::on_stack::stat::report;
+use crate::on_stack::{Scratch, children, lacks, wait_until};
 
 const PORT: u16 = 8080;
 const REDIS_PORT: u16 = 6379;
@@ -389,7 +389,7 @@ fn memory_that_may_not_be_locked_is_said_with_what_is_enough() -> Result<()> {
     let missing = by_queue["missing"].as_array().with_context(|| by_queue.to_string())?;
     let why = missing.first().and_then(|why| why.as_str()).unwrap_or_default();
     ensure!(why.starts_with("eth0:1 cannot be had: AF_XDP has to lock "), "{by_queue}");
-    let (table, _) = crate::stat::stat(server.pid(), &[])?;
+    let (table, _) = crate::on_stack::stat::stat(server.pid(), &[])?;
     ensure!(table.contains("\neth0:1 cannot be had: "), "{table}");
     ensure!(server.stop(Signal::SIGTERM)?.success(), "no success");
     hosts.check_nothing_left(REDIS_PORT)

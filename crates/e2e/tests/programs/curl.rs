@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use uncork_e2e::skip::{find, skip};
 use uncork_e2e::{Finished, Mode, beside_others, run, same_as_plain};
 
-use crate::{Scratch, python};
+use crate::programs::{Scratch, python};
 
 const LIMIT: Duration = Duration::from_secs(60);
 

@@ -10,8 +10,8 @@ use nix::sys::signal::Signal;
 use uncork_e2e::skip::skip;
 use uncork_e2e::{Daemon, Mode, artifact, beside_others, daemon, same_as_plain};
 
-use crate::Scratch;
-use crate::python::PYTHON;
+use crate::programs::Scratch;
+use crate::programs::python::PYTHON;
 
 #[test]
 fn threaded_server_mixes_up_or_loses_lines() -> Result<()> {

@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use uncork_e2e::skip::{find, root, skip};
 use uncork_e2e::{Daemon, Mode, beside_others, daemon, same_as_plain};
 
-use crate::Scratch;
+use crate::programs::Scratch;
 
 #[test]
 fn memcached_answers_otherwise() -> Result<()> {

@@ -10,7 +10,7 @@ use uncork_e2e::http::{Answer, Connection};
 use uncork_e2e::skip::{find, root, skip};
 use uncork_e2e::{Daemon, Mode, beside_others, daemon, same_as_plain};
 
-use crate::Scratch;
+use crate::programs::Scratch;
 
 const BIG: usize = 20_000_000;
 

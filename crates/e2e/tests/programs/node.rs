@@ -6,7 +6,7 @@ use uncork_e2e::http::Connection;
 use uncork_e2e::skip::{find, skip};
 use uncork_e2e::{Daemon, Mode, artifact, beside_others, daemon, same_as_plain};
 
-use crate::Scratch;
+use crate::programs::Scratch;
 
 #[test]
 fn node_sends_other_bytes_or_hangs() -> Result<()> {

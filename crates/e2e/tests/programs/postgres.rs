@@ -12,7 +12,7 @@ use nix::unistd::User;
 use uncork_e2e::skip::{find, root, skip};
 use uncork_e2e::{Daemon, Finished, Mode, artifact, beside_others, daemon, run, same_as_plain};
 
-use crate::Scratch;
+use crate::programs::Scratch;
 
 const LIMIT: Duration = Duration::from_secs(120);
 

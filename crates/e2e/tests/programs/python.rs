@@ -9,7 +9,7 @@ use uncork_e2e::http::{Answer, Connection};
 use uncork_e2e::skip::skip;
 use uncork_e2e::{Daemon, Mode, alone, artifact, daemon, same_as_plain};
 
-use crate::Scratch;
+use crate::programs::Scratch;
 
 /// Debian's own interpreter, not one of a user's environment.
 pub(crate) const PYTHON: &str = "/usr/bin/python3";

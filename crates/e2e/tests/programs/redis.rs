@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use uncork_e2e::skip::{find, skip};
 use uncork_e2e::{Daemon, Finished, Mode, beside_others, daemon, run, same_as_plain};
 
-use crate::Scratch;
+use crate::programs::Scratch;
 
 const LIMIT: Duration = Duration::from_secs(60);
 

@@ -14,7 +14,7 @@ use nix::sched::{CloneFlags, setns};
 use uncork_e2e::artifact::compiled;
 use uncork_e2e::edge::{difference, no_failure};
 use uncork_e2e::run::{run, wait};
-use uncork_e2e::{Instances, Mode, instance};
+use uncork_e2e::{Instances, Mode, beside_others, instance};
 use uncork_guard::{Guard, Plan, devices};
 use uncork_guardian::{THREADS_VARIABLE, VARIABLE};
 use uncork_netns::Namespace;
@@ -183,6 +183,7 @@ pub(crate) fn same_on_instances_of_threads(name: &str) -> Result<()> {
 }
 
 fn same_as_on_kernel((name, ends): (&str, Ends), modes: &[Mode], on_instances: bool) -> Result<()> {
+    let _shared = beside_others();
     let hosts = Hosts::new(name.trim_start_matches("stack_"))?;
     let mut on_kernel = plain(&hosts, (name, ends), false)?;
     for mode in modes {

@@ -223,7 +223,16 @@ impl Link {
 }
 
 pub(crate) fn listen(link: &Link, at: SocketAddr) -> TcpListener {
-    link.ours.within(move || Ok(TcpListener::bind(at)?)).unwrap()
+    // What the guardian was given before it closes a moment after its answer, by a thread.
+    let patience = Instant::now() + LONG;
+    loop {
+        match link.ours.within(move || Ok(TcpListener::bind(at))).unwrap() {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < patience => {
+                thread::sleep(Duration::from_millis(5));
+            }
+            bound => return bound.unwrap(),
+        }
+    }
 }
 
 /// Why something was not granted.

@@ -1,10 +1,9 @@
 //! What the scenarios have in common.
 #![allow(
-    dead_code,
     unreachable_pub,
     clippy::unwrap_used,
     clippy::panic,
-    reason = "helpers of tests are tests too, and each scenario uses a part of them"
+    reason = "helpers of tests are tests too"
 )]
 
 use std::sync::LazyLock;

@@ -3,11 +3,10 @@
 //! Segments are written as tcpdump writes them, with numbers relative to both sides' first:
 //! `S. 0:0(0) ack 1 win 65535 <mss 1460,sackOK,ts 5 0,ws 7>`.
 #![allow(
-    dead_code,
     unreachable_pub,
     clippy::unwrap_used,
     clippy::panic,
-    reason = "helpers of tests are tests too, and each scenario uses a part of them"
+    reason = "helpers of tests are tests too"
 )]
 
 use std::net::{IpAddr, SocketAddr};
@@ -30,7 +29,6 @@ const PEER_ISS: u32 = 0xffff_fff0;
 pub struct Lab {
     pub stack: Stack,
     pub now: Instant,
-    device: Capabilities,
     /// Our first number, once it was seen.
     pub iss: Option<SeqNumber>,
     /// Our port, where it is not [`PORT`].
@@ -67,7 +65,6 @@ impl Lab {
         Self {
             stack,
             now: Instant::from_millis(1000),
-            device,
             iss: None,
             our_port: PORT,
             peer_port: PEER_PORT,

@@ -12,8 +12,8 @@ use uncork_e2e::Hosts;
 
 use super::NEVER;
 use super::remains::{Process, Remains, processes};
-use crate::instances::{end_by, is_echoed, server};
-use crate::{Scratch, lacks, wait_until};
+use crate::on_stack::instances::{end_by, is_echoed, server};
+use crate::on_stack::{Scratch, lacks, wait_until};
 
 const NEEDED: [(&str, &str); 1] = [("python3", "python3")];
 const PORT: u16 = 7096;

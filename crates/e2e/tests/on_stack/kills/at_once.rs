@@ -15,8 +15,8 @@ use uncork_e2e::{Hosts, alone, soak};
 
 use super::dice::Dice;
 use super::remains::{Process, processes};
-use crate::instances::{end_by, is_echoed, server};
-use crate::{Scratch, lacks};
+use crate::on_stack::instances::{end_by, is_echoed, server};
+use crate::on_stack::{Scratch, lacks};
 
 const NEEDED: [(&str, &str); 1] = [("python3", "python3")];
 const PORT: u16 = 7093;

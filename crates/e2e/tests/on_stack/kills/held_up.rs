@@ -9,8 +9,8 @@ use uncork_e2e::late::{ensure_soon, in_time};
 use uncork_e2e::{Hosts, alone};
 
 use super::remains::{Process, Remains, processes};
-use crate::instances::{end_by, end_of, is_echoed, server};
-use crate::{Scratch, lacks, wait_until};
+use crate::on_stack::instances::{end_by, end_of, is_echoed, server};
+use crate::on_stack::{Scratch, lacks, wait_until};
 
 const NEEDED: [(&str, &str); 1] = [("python3", "python3")];
 const PORT: u16 = 7092;

@@ -11,7 +11,7 @@ use uncork_e2e::{Alone, Daemon, Hosts, artifact};
 
 use super::peers::{ALL, Does, Peer, Talk, Wanted};
 use super::remains::{Process, processes};
-use crate::{Scratch, nginx, noise, wait_until};
+use crate::on_stack::{Scratch, nginx, noise, wait_until};
 
 pub(super) const PORT: u16 = 8088;
 const WORKERS: u32 = 4;

@@ -15,9 +15,9 @@ use uncork_e2e::{Daemon, Hosts, artifact};
 
 use super::NEVER;
 use super::remains::{Remains, processes};
-use crate::examples::{built, header};
-use crate::instances::end_of;
-use crate::{Scratch, lacks, wait_until};
+use crate::on_stack::examples::{built, header};
+use crate::on_stack::instances::end_of;
+use crate::on_stack::{Scratch, lacks, wait_until};
 
 const NEEDED: [(&str, &str); 1] = [("cc", "gcc")];
 const PORT: u16 = 7095;

@@ -13,8 +13,8 @@ use uncork_e2e::skip::find;
 use uncork_e2e::{Daemon, Hosts, artifact, run};
 
 use super::remains::{Process, processes};
-use crate::instances::end_by;
-use crate::{Scratch, lacks, wait_until};
+use crate::on_stack::instances::end_by;
+use crate::on_stack::{Scratch, lacks, wait_until};
 
 const PORT: u16 = 7094;
 /// The peers' first port, and how many each case may have.

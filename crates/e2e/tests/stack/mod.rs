@@ -10,21 +10,50 @@ use rig::{
 };
 use uncork_e2e::instance;
 
-/// Programs that take what addresses they are told, and are run in every mode.
-const IN_EVERY_WAY: [&str; 12] = [
-    "stack_names",
-    "stack_options",
-    "stack_info",
-    "stack_chosen",
-    "stack_octets",
-    "stack_ends",
-    "stack_waits",
-    "stack_threads",
-    "stack_passing",
-    "stack_aliases",
-    "stack_sets",
-    "stack_faults",
-];
+/// Programs that take what addresses they are told, and are run in every mode: a test for each, named after the way and
+/// what the program is about.
+macro_rules! in_every_way {
+    ($($way:ident: $same:ident;)+) => {$(
+        mod $way {
+            use super::*;
+
+            in_every_way! { $same =>
+                names: "stack_names";
+                options: "stack_options";
+                info: "stack_info";
+                chosen: "stack_chosen";
+                octets: "stack_octets";
+                ends: "stack_ends";
+                waits: "stack_waits";
+                threads: "stack_threads";
+                passing: "stack_passing";
+                aliases: "stack_aliases";
+                sets: "stack_sets";
+                faults: "stack_faults";
+            }
+        }
+    )+};
+    ($same:ident => $($about:ident: $name:literal;)+) => {$(
+        #[test]
+        fn $about() -> Result<()> {
+            $same($name)
+        }
+    )+};
+}
+
+in_every_way! {
+    ipv6_is_otherwise: by_ipv6;
+    ipv4_by_sockets_of_ipv6_is_otherwise: by_mapped_addresses;
+    threads_with_stacks_of_their_own_are_in_each_others_way: same_on_the_stacks_of_threads;
+}
+
+fn by_ipv6(name: &str) -> Result<()> {
+    same_on_the_stack_by(V6, name)
+}
+
+fn by_mapped_addresses(name: &str) -> Result<()> {
+    same_on_the_stack_by(MAPPED, name)
+}
 
 #[test]
 fn settings_of_the_host_are_not_followed() -> Result<()> {
@@ -102,7 +131,8 @@ fn a_number_that_the_program_chooses_is_taken() -> Result<()> {
 
 #[test]
 fn an_allocator_with_a_thread_hangs() -> Result<()> {
-    same_on_the_stack("stack_allocator")
+    same_on_the_stack("stack_allocator")?;
+    same_on_the_stacks_of_threads("stack_allocator")
 }
 
 #[test]
@@ -116,11 +146,6 @@ fn what_another_thread_has_made_is_not_there() -> Result<()> {
     same_on_the_stack("stack_thread_sockets")?;
     same_on_the_stacks_of_threads("stack_thread_sockets")?;
     same_on_instances_of_threads("stack_thread_sockets")
-}
-
-#[test]
-fn threads_with_stacks_of_their_own_are_in_each_others_way() -> Result<()> {
-    IN_EVERY_WAY.into_iter().chain(["stack_allocator"]).try_for_each(same_on_the_stacks_of_threads)
 }
 
 #[test]
@@ -161,14 +186,4 @@ fn a_connection_is_not_opened_with_its_first_data() -> Result<()> {
     same_on_the_stack("stack_fast_client")?;
     same_on_the_stack_by(V6, "stack_fast_client")?;
     same_on_the_stack_by(MAPPED, "stack_fast_client")
-}
-
-#[test]
-fn ipv6_is_otherwise() -> Result<()> {
-    IN_EVERY_WAY.into_iter().try_for_each(|name| same_on_the_stack_by(V6, name))
-}
-
-#[test]
-fn ipv4_by_sockets_of_ipv6_is_otherwise() -> Result<()> {
-    IN_EVERY_WAY.into_iter().try_for_each(|name| same_on_the_stack_by(MAPPED, name))
 }

@@ -1,8 +1,6 @@
 //! The delayed-ACK experiment, with both programs run for real.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
-#[path = "../common/mod.rs"]
-mod common;
 mod namespaces;
 mod pair;
 
@@ -11,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use common::refused;
 use namespaces::{Capture, HERE, Namespaces};
 use pair::{Server, ack, client, client_in, delay_ms, gone, send};
+
+use crate::common::refused;
 
 /// What the reference run must show follows from the kernel that it runs on.
 #[test]

@@ -1,8 +1,6 @@
 //! `uncork stack`: programs of the kernel's talk to servers on our stack, and it to theirs.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
-#[path = "../common/mod.rs"]
-mod common;
 mod connect;
 #[cfg(feature = "dpdk")]
 mod dpdk;
