@@ -17,6 +17,7 @@ use uncork_netns::testing::is_skipped;
 
 use crate::common::{
     self, Link, OUR_V6, OURS, SHORT, THEIRS, end, knock, knock_from, listen, open, refusal, seen,
+    when_free,
 };
 
 const PORT: u16 = 7600;
@@ -221,12 +222,12 @@ fn what_a_program_does_not_have_from_the_kernel_it_does_not_get() {
     let udp = link.ours.within(move || Ok(UdpSocket::bind(at)?)).unwrap();
     assert!(own(at, udp.as_fd()).ends_with("what came is not of TCP"));
     drop(listener);
-    let silent = link.ours.within(move || {
+    let bind = move || {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         socket.bind(&at.into())?;
         Ok(socket)
-    });
-    let silent = silent.unwrap();
+    };
+    let silent = when_free(|| link.ours.within(move || Ok(bind())).unwrap());
     assert!(own(at, silent.as_fd()).ends_with("what came does not listen"));
     let elsewhere = link.theirs.within(move || Ok(TcpListener::bind(end("::", PORT))?)).unwrap();
     assert!(own(at, elsewhere.as_fd()).ends_with("what came is of another network namespace"));

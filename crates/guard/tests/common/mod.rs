@@ -223,10 +223,15 @@ impl Link {
 }
 
 pub(crate) fn listen(link: &Link, at: SocketAddr) -> TcpListener {
-    // What the guardian was given before it closes a moment after its answer, by a thread.
+    when_free(|| link.ours.within(move || Ok(TcpListener::bind(at))).unwrap())
+}
+
+/// What is bound where the guardian may have had a socket: it closes what it was given a moment after its answer, by a
+/// thread.
+pub(crate) fn when_free<T: std::fmt::Debug>(bind: impl Fn() -> std::io::Result<T>) -> T {
     let patience = Instant::now() + LONG;
     loop {
-        match link.ours.within(move || Ok(TcpListener::bind(at))).unwrap() {
+        match bind() {
             Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < patience => {
                 thread::sleep(Duration::from_millis(5));
             }
