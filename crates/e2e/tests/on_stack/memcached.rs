@@ -1,4 +1,5 @@
-//! memcached: one thread accepts, four serve, each with an epoll set of its own; it gives its privileges up first.
+//! memcached: one thread accepts, four serve, each with an epoll set of its own; it drops its
+//! privileges first.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -23,7 +24,7 @@ fn memcached_mixes_up_what_its_threads_serve() -> Result<()> {
     served(&hosts, hosts.on_stack(program()?)?)
 }
 
-/// The thread that accepts has the stack, and others serve what is on it.
+/// The accepting thread has the stack, and other threads serve the connections on it.
 #[test]
 fn memcached_stops_where_each_thread_has_a_stack() -> Result<()> {
     if lacks(&[("memcached", "memcached")])? {
