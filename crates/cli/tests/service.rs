@@ -20,8 +20,7 @@ fn guard(host: &Namespace, name: &str, arguments: &[&str]) -> Service {
     Service::start(host, "guard", name, arguments)
 }
 
-/// Returns `uncork run --stack` by an unprivileged user of a group, after a directory that must be
-/// kept.
+/// Returns a directory to be kept, and `uncork run --stack` by an unprivileged user of a group.
 fn run_of(group: u32, host: &Namespace, arguments: &[&str]) -> (tempfile::TempDir, Command) {
     let (kept, _) = uncork_of_nobody();
     let mut command = on(host, "setpriv");

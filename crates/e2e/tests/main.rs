@@ -1,5 +1,4 @@
-//! All in one program: waiting tests run beside working ones, and tests that measure time run
-//! alone.
+//! One program: waiting tests run beside working ones, and tests that measure time run alone.
 
 mod cpython;
 mod edges;

@@ -11,8 +11,7 @@ pub(crate) struct Shown {
     pub(crate) place: String,
     /// The line as a user would type it.
     pub(crate) line: String,
-    /// Whether it is an example of its own; otherwise a sentence mentions it, and its end may be
-    /// missing.
+    /// Whether it is a complete example; otherwise a sentence mentions it, perhaps in part.
     pub(crate) whole: bool,
 }
 

@@ -117,8 +117,7 @@ pub(crate) fn copy_executable(from: &Path, to: &Path) {
     assert!(copied.success());
 }
 
-/// Returns whether this test may do what only root can; says so if not, and fails where everything
-/// has to run.
+/// Returns whether this test runs as root; says so if not, and fails where everything has to run.
 pub(crate) fn needs_root(test: &str) -> bool {
     if nix::unistd::geteuid().is_root() {
         return true;

@@ -35,8 +35,7 @@ fn in_the_middle_of_a_transfer_the_client_gets_an_end_and_no_reset() {
         let mut client = curl.spawn().unwrap();
         until(|| file.as_file().metadata().unwrap().len(), |&bytes| bytes > 1_000_000);
         server.signal(Signal::SIGINT);
-        // "Partial file": it got the end before all the data (curl(1), exit code 18; a reset is
-        // 56).
+        // "Partial file": the end came before all the data (curl(1): code 18; a reset is 56).
         assert_eq!(wait(&mut client).code(), Some(18), "{}", server.said);
         assert_eq!(server.end().code(), Some(0));
     }

@@ -66,8 +66,7 @@ impl Place {
         Self { driver: Some("xdp"), ..Self::veth(label) }
     }
 
-    /// As `veth`, by DPDK's packet socket, and as on a wire: a frame with a checksum for each
-    /// segment.
+    /// As `veth`, by DPDK's packet socket, and as on a wire: one frame with its checksum a segment.
     #[cfg(feature = "dpdk")]
     pub(crate) fn dpdk(label: &str, mtu: u16) -> Self {
         let place =

@@ -121,8 +121,7 @@ impl Suite<'_> {
         Ok(command)
     }
 
-    /// Runs all, or `only` those; returns their outcomes and how many connections the stack has
-    /// had.
+    /// Runs all, or `only` those; returns their outcomes and the stack's number of connections.
     fn outcomes(&self, only: &[&String]) -> Result<(Outcomes, u64)> {
         let scratch = Scratch::new()?;
         let (report, stats) = (scratch.path("report.xml"), scratch.path("stats.json"));

@@ -1,5 +1,4 @@
-//! HAProxy: a server and a client of the stack in one process, with threads; HTTP, and plain
-//! octets.
+//! HAProxy: a server and a client on the stack in one threaded process; HTTP, and plain octets.
 
 use std::fs;
 use std::process::Command;

@@ -50,7 +50,7 @@ pub(crate) fn is_echoed(stream: &mut TcpStream, long: usize) -> Result<()> {
     Ok(())
 }
 
-/// Reads to the end, be it a FIN or a reset, and returns when that came.
+/// Reads to the end, whether a FIN or a reset, and returns when that came.
 pub(crate) fn end_of(mut stream: TcpStream) -> Instant {
     let mut bytes = [0; 1 << 16];
     while stream.read(&mut bytes).is_ok_and(|got| got > 0) {}

@@ -38,8 +38,7 @@ use strike::{ATTACHED, Deaths, OWN, Victims, Who, strike, strike_program};
 
 const NEEDED: [(&str, &str); 3] =
     [("nginx", "nginx-light"), ("redis-server", "redis-server"), ("python3", "python3")];
-/// Names the seed of all random choices; by default each soak has another seed, and the short run a
-/// fixed one.
+/// Names the seed of all random choices; the default is a new one for a soak, else a fixed one.
 const SEED: &str = "UNCORK_E2E_SEED";
 /// Guardians stay for some seconds after their programs; meanwhile other hosts have their kills.
 const LANES: usize = 7;
@@ -261,8 +260,7 @@ impl Scene<'_> {
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         for at in which {
             let Peer { does, owner, talk } = &peers[at];
-            // It may have been any of several deaths: then it is known that the peer has heard, not
-            // how soon.
+            // With several possible deaths it is known that the peer has heard, not how soon.
             let is_known = owner.is_some() || self.victims == [Who::Guardian];
             let doom = if is_known { deaths.doom(*does, *owner) } else { deaths.first() };
             let doom = doom.context("nobody was killed")?;

@@ -74,8 +74,7 @@ impl Size {
     }
 }
 
-/// Processes by name, with their sizes at first, when warm, and since then the largest and the
-/// last.
+/// Processes by name: their sizes at first, when warm, and since then the largest and the last.
 #[derive(Debug, Default)]
 struct Sizes(BTreeMap<String, [Size; 4]>);
 
@@ -272,8 +271,7 @@ fn total_of_client() -> u64 {
     total() / 10
 }
 
-/// Returns the number of wrk's requests, each on a connection of its own, and the processes' sizes
-/// meanwhile.
+/// Returns the number of wrk's requests, each on its own connection, and the sizes meanwhile.
 fn wrk(hosts: &Hosts, scratch: &Scratch, time: Duration) -> Result<(u64, Sizes)> {
     let mut command = hosts.on_stack(find("wrk").context("no wrk")?)?;
     let clients = CLIENTS.to_string();

@@ -1,5 +1,4 @@
-//! memcached: one thread accepts, four serve, each with an epoll set of its own; it drops its
-//! privileges first.
+//! memcached, after it drops its privileges: one thread accepts, four serve with an epoll set each.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

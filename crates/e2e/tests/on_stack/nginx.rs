@@ -1,5 +1,4 @@
-//! nginx: one worker and four, bodies larger than any buffer, reload and stop in the middle of a
-//! download.
+//! nginx: one worker and four, bodies larger than any buffer, reload and stop during a download.
 
 use std::fs;
 use std::io;

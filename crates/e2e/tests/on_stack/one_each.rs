@@ -54,8 +54,7 @@ fn who_answers_by_a_thread_each_stays_where_each_waits_for_another() -> Result<(
     command.args(["serve", &PORT.to_string()]);
     let server = Daemon::on_stack(command, &scratch.path("log"), &hosts, PORT)?;
     let before = hosts.counted()?;
-    // In single segments and in trains, during which the connections change hands; no data is lost
-    // or doubled.
+    // Segments and trains, amid which connections change hands; no data is lost or doubled.
     let mut command = hosts.beside(&program)?;
     asks(&mut command, OURS, [TILL_TOLD, "20000", "1"]);
     let client = Daemon::start(command, &scratch.path("asked"))?;

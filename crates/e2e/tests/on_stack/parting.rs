@@ -37,8 +37,7 @@ const LONG: Duration = Duration::from_secs(10);
 /// Connections that a child takes, each asked a little later.
 const CHANGES: u32 = 128;
 const STEP: Duration = Duration::from_micros(150);
-/// Connections to workers that take turns, and how often the workers restart: after a while the
-/// kernel gets the port.
+/// Connections to workers that take turns, and their restarts: in time the kernel gets the port.
 const TURNS: usize = 12;
 const STARTS: usize = 4;
 /// A peer retransmits after 200 ms (TCP_RTO_MIN).

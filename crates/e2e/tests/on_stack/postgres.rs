@@ -1,5 +1,4 @@
-//! PostgreSQL: a child for each client, which gets the connection while the server closes it; not
-//! as root.
+//! PostgreSQL, not as root: a child for each client gets a connection that the server closes.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};

@@ -460,8 +460,7 @@ fn what_a_program_wrote_before_it_turned_away_comes_late() -> Result<()> {
 }
 
 /// Such a call used to sleep with data just given to the stack, or a window just opened, until the
-/// library looked or the peer's timer fired: 100,000 octets took half a second, and a tenth of one
-/// back.
+/// library looked or the peer's timer fired: 100,000 octets took 0.5 s, and 0.1 s back.
 #[test]
 fn a_call_that_moves_more_than_a_buffer_holds_waits_for_timers() -> Result<()> {
     const ROUNDS: usize = 5;

@@ -1,5 +1,4 @@
-//! Two hosts joined by a link: a guardian and the program under test on one of them, `c/far.c` on
-//! the other.
+//! Two linked hosts: a guardian and the program under test on one, `c/far.c` on the other.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -85,8 +84,7 @@ struct Told {
     places: String,
 }
 
-/// Runs `c/NAME.c` on the near host: on its own stack or an instance's, or on kernel sockets
-/// without the library.
+/// Runs `c/NAME.c` on the near host: on a stack, its own or an instance's, or without the library.
 fn told(
     hosts: &Hosts,
     (name, ends): (&str, Ends),
@@ -194,8 +192,7 @@ fn same_as_on_kernel((name, ends): (&str, Ends), modes: &[Mode], on_instances: b
             .with_context(|| format!("on the stack, {mode}"))?;
         let mut differences = difference(&on_kernel.facts, &with.facts);
         if !differences.is_empty() {
-            // On a busy machine kernel sockets are delayed, too: only a difference from a new run
-            // counts.
+            // A busy machine delays kernel sockets, too: only a difference from a new run counts.
             on_kernel = plain(&hosts, (name, ends), true)?;
             differences = difference(&on_kernel.facts, &with.facts);
         }

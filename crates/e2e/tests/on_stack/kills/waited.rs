@@ -25,8 +25,7 @@ const PEERS: usize = 16;
 /// How often peers may be replaced whose old ends a busy kernel has lost: one ACK of a FIN too
 /// many, and the peer's reset ends TIME-WAIT (RFC 1337).
 const TRIES: usize = 3;
-/// How long the guardian leaves a connection's segments to the kernel that had it, and a little
-/// more.
+/// How long the guardian leaves segments to the kernel that had the connection, and a bit more.
 const STAYS: Duration = Duration::from_secs(4);
 /// How long peers may take to hear of it.
 const SOON: Duration = Duration::from_millis(100);
