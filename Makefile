@@ -1,17 +1,17 @@
-# `make demo` shows what uncork does, `make test` checks everything; both install what they miss.
-# `make help` lists the rest.
+# `make demo` shows what uncork does, `make test` checks everything; both install missing packages.
+# `make help` lists the other targets.
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
 DESTDIR ?=
-# The library of 2007, if you have built it, for `make bench` to compare with.
+# The library of 2007, if you have built it, with which `make bench` compares.
 AUTOCORK_2007 ?=
-# A checkout of F-Stack, if you have built it (docs/F-STACK.md), for `make bench-stack` and `make bench` to compare with.
+# A checkout of F-Stack, if you have built it (docs/F-STACK.md), with which `make bench-stack` and `make bench` compare.
 FSTACK ?=
 # More arguments for `make bench`: --quick, --only redis,nginx, --one-core ...
 BENCH_ARGS ?=
 
-# Seconds that `make fuzz` spends on each target, and which; and those of the short run in `make test`.
+# Seconds that `make fuzz` spends on each target; its targets; and the seconds of the short run in `make test`.
 FUZZ_SECONDS ?= 600
 FUZZ_TARGETS ?= capture frame doctor segments conversation attached
 TEST_FUZZ_SECONDS ?= 5
@@ -23,9 +23,9 @@ RELEASE := $(TARGET)/release
 DENY := $(TARGET)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 FUZZ := $(TARGET)/fuzz
 export CARGO_TARGET_DIR := $(TARGET)
-# A build for another machine would not leave its files where the tests look.
+# A cross build would put its files where the tests do not look.
 unexport CARGO_BUILD_TARGET
-# Most tests wait most of the time. Those that measure time have the machine for themselves.
+# Most tests wait most of the time. Those that measure time run alone on the machine.
 RUST_TEST_THREADS ?= $(shell expr $$(nproc) + 1)
 export RUST_TEST_THREADS
 # A failed test tells its story in its message.
@@ -50,9 +50,9 @@ build: examples ## the release build, into target/release, and the examples
 	$(CARGO) build --release --workspace --locked
 	@$(second-name)
 
-# Programs that know of the stack, in C (examples/): into out/examples.
+# C programs that know of the stack (examples/), built into out/examples.
 EXAMPLES := $(patsubst examples/%.c,out/examples/%,$(wildcard examples/*.c))
-# Debian 12 has no libkqueue: the one that needs it is for who has built it (docs/F-STACK.md).
+# Debian 12 has no libkqueue: the example that needs it is built where libkqueue was built (docs/F-STACK.md).
 KQUEUE := $(shell pkg-config --cflags --libs libkqueue 2>/dev/null)
 ifeq ($(KQUEUE),)
 EXAMPLES := $(filter-out %_kqueue,$(EXAMPLES))
@@ -64,12 +64,12 @@ out/examples/%: examples/%.c $(wildcard examples/*.h) include/uncork.h
 	@mkdir -p $(@D)
 	$(CC) -O2 -Wall -Wextra -Iinclude -pthread -o $@ $< $(if $(filter %_kqueue,$@),$(KQUEUE))
 
-# The second name of the library decides how it behaves. Replaced, not rewritten: it may be in use.
+# Under its second name the library behaves differently. Replaced, not rewritten: it may be in use.
 second-name = install -m 755 "$(RELEASE)/libuncork.so" "$(RELEASE)/libautocork.so"
 
-# What the tests preload is what is shipped; all else is tested as it is built for the tests, in a
-# fraction of the time that the release takes. Optimised as a whole it is compiled on one core: `make test`
-# has work for the other one meanwhile.
+# The tests preload the library that is shipped; all else is tested as built for the tests, in a fraction
+# of the time that a release build takes. With link-time optimisation the library is compiled on one core:
+# `make test` has work for the other one meanwhile.
 library: ## of the release, only libuncork.so: what the tests of real programs preload
 	$(CARGO) build --release --package uncork-preload --locked
 	@$(second-name)
@@ -86,7 +86,7 @@ test: setup-test ## every check and every test; what this user may not run is sk
 	$(CARGO) test --profile ci --workspace --locked --no-fail-fast
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=$(TEST_FUZZ_SECONDS)
 
-# What the feature `dpdk` adds, which no other target builds.
+# The feature `dpdk`, which no other target builds.
 WITH_DPDK := --profile ci --locked --features dpdk
 
 test-dpdk: setup-dpdk ## the driver over DPDK, which is not built by default: its lints and its tests (as root)
@@ -109,10 +109,10 @@ bench: setup-bench ## every figure that the project claims, measured here (BENCH
 	"$(RELEASE)/uncork-bench" run --json out/bench.json \
 		$(if $(AUTOCORK_2007),--autocork-2007 "$(AUTOCORK_2007)") $(WITH_FSTACK) $(BENCH_ARGS)
 
-# As an argument of uncork-bench.
+# The checkout as an argument of uncork-bench.
 WITH_FSTACK = $(if $(FSTACK),--fstack "$(FSTACK)")
 
-# What of the figures of the user-space stack needs devices, and so root; said of each where it is not to be had.
+# The figures of the user-space stack that need devices, and so root; each one that cannot be had is reported.
 BENCH_STACK := stack-http,stack-bulk,stack-loss,stack-ping,inline-nginx,inline-workers,inline-files,inline-redis,inline-trip,inline-dial,inline-processes,inline-threads,inline-clients,inline-moderation,inline-bulk,inline-call,stack-ports,inline-ports,inline-fstack
 
 bench-stack: setup-bench ## the user-space stack: in memory against smoltcp, over devices against the kernel's (as root)
@@ -133,8 +133,8 @@ soak: setup-test ## the tests of real programs at length: about an hour
 	UNCORK_E2E_SOAK=1 $(CARGO) test --profile ci --locked --package uncork-guard --test malice
 	UNCORK_SIM_CASES=20000 $(CARGO) test --profile ci --locked --package uncork-sim --test sim -- chaos::
 
-# What `make test` tests of programs with stacks of their own, over packet sockets, once more otherwise.
-# What an instance tells a program comes some milliseconds late where others have the processors.
+# The tests that `make test` runs with a stack for each program over packet sockets, run once more in other ways.
+# Where other processes occupy the processors, an instance's events reach a program some milliseconds late.
 soak-instances: RUST_TEST_THREADS = $(shell nproc)
 soak-instances: setup-test ## real programs on the stack once more, on instances (as root; ten minutes)
 	@$(MAKE) --no-print-directory library
@@ -159,32 +159,32 @@ corpus: setup-corpus ## the labelled captures, made anew by real programs (as ro
 	"$(RELEASE)/uncork-corpus" broken --from crates/corpus/captures/format-loopback.pcap \
 		--out crates/corpus/broken
 
-# What libFuzzer needs to see which branches an input takes. LLVM's pass does it in the stable
-# compiler, so neither a nightly one nor cargo-fuzz is needed (which also works, on the same targets).
-# Without a sanitizer: the code that is fuzzed has no unsafe block.
+# The coverage instrumentation that libFuzzer needs. The stable compiler has LLVM's pass for it, so neither
+# a nightly compiler nor cargo-fuzz is needed (which also works, on the same targets).
+# Without a sanitizer: the fuzzed code has no unsafe block.
 FUZZ_FLAGS := --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 	-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 	-Cllvm-args=-sanitizer-coverage-trace-compares
-# Inputs of a target beside its own seeds.
+# Inputs of a target in addition to its own seeds.
 FUZZ_MORE_capture := crates/corpus/broken
 
 HOST = $(shell $(CARGO) -vV | sed -n 's/^host: //p')
 
-# Each target keeps one core busy; here is what they run side by side.
+# The number of targets that run in parallel: each keeps one core busy.
 FUZZ_JOBS := 2
 
 fuzz: fuzz-build ## what reads other people's bytes, fed with broken ones (FUZZ_SECONDS=600 each)
 	@echo "fuzz: $(FUZZ_TARGETS), $(FUZZ_JOBS) at a time, for $(FUZZ_SECONDS) seconds each"
 	@$(MAKE) --no-print-directory -j$(FUZZ_JOBS) --output-sync=target $(FUZZ_TARGETS:%=fuzz-run-%)
 
-# With --target, the flags are for the targets only, and not for what runs while they are built.
+# With --target, the flags apply to the targets only, and not to programs that run during the build.
 fuzz-build:
 	@command -v c++ >/dev/null || { echo "make fuzz needs a C++ compiler (libFuzzer is built" \
 		"with it): apt-get install g++" >&2; exit 1; }
 	RUSTFLAGS="$(FUZZ_FLAGS)" CARGO_TARGET_DIR="$(FUZZ)" \
 		$(CARGO) build --release --locked --manifest-path fuzz/Cargo.toml --target $(HOST)
 
-# What is found new is kept below target/, what makes a target fail in fuzz/artifacts/.
+# New inputs are kept below target/, and those that make a target fail in fuzz/artifacts/.
 fuzz-run-%:
 	@echo "fuzz: $*"; \
 	mkdir -p "$(FUZZ)/corpus/$*" fuzz/artifacts/$*; \
@@ -239,7 +239,7 @@ setup-bench:
 setup-corpus:
 	@scripts/setup corpus
 
-# Unoptimised: they are built in a minute instead of three, and still done in half a second.
+# Unoptimised: it builds in a minute instead of three, and its checks still take half a second.
 $(DENY):
 	CARGO_PROFILE_DEV_DEBUG=false $(CARGO) install cargo-deny --locked --debug --version $(DENY_VERSION) \
 		--root "$(TARGET)/tools/cargo-deny-$(DENY_VERSION)" \

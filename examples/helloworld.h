@@ -1,4 +1,4 @@
-/* What the demonstrations share: an answer, a listener, and how an answer is given. */
+/* Shared by the examples: a response, a listener, and a function that answers a request. */
 #ifndef HELLOWORLD_H
 #define HELLOWORLD_H
 
@@ -22,7 +22,7 @@ static inline void die(const char *what)
 	exit(1);
 }
 
-/* The port that the first argument names, or 8080. */
+/* Returns the port in the first argument, or 8080. */
 static inline int port_of(int argc, char **argv)
 {
 	int port = argc > 1 ? atoi(argv[1]) : 8080;
@@ -34,7 +34,7 @@ static inline int port_of(int argc, char **argv)
 	return port;
 }
 
-/* A socket that listens at all addresses. `flags` go into the type: SOCK_NONBLOCK, SOCK_KERNEL. */
+/* Returns a socket that listens on all addresses. `flags` go into its type: SOCK_NONBLOCK, SOCK_KERNEL. */
 static inline int listen_at(int port, int flags)
 {
 	struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(port) };
@@ -42,7 +42,7 @@ static inline int listen_at(int port, int flags)
 
 	if (fd < 0)
 		die("socket");
-	/* Several may listen there, and share what comes. */
+	/* Several sockets may listen there, and share the connections. */
 	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
 	    setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) < 0)
 		die("setsockopt");
@@ -53,7 +53,7 @@ static inline int listen_at(int port, int flags)
 	return fd;
 }
 
-/* Where a connection is, for the answer to say. */
+/* Returns where a connection is, for the response. */
 static inline const char *place_of(int fd)
 {
 	if (!uncork_place)
@@ -68,7 +68,7 @@ static inline const char *place_of(int fd)
 	}
 }
 
-/* Answers a request in two writes, as many programs do: they leave together. Whether the connection goes on. */
+/* Answers a request in two writes, as many programs do: they leave together. Returns whether the connection goes on. */
 static inline int answer(int fd, const char *by)
 {
 	char request[4096], head[256];

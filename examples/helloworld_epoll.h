@@ -1,4 +1,4 @@
-/* What the demonstrations with an epoll set share. */
+/* Shared by the examples with an epoll set. */
 #ifndef HELLOWORLD_EPOLL_H
 #define HELLOWORLD_EPOLL_H
 
@@ -22,12 +22,12 @@ static inline void watch(int set, int fd)
 {
 	struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
 
-	/* What is always ready cannot be a member: standard input from a file. */
+	/* An always-ready file cannot be a member: standard input may be one. */
 	if (epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) < 0 && errno != EPERM)
 		die("epoll_ctl");
 }
 
-/* How many are ready. */
+/* Returns how many are ready. */
 static inline int wait_for(int set, struct epoll_event *ready)
 {
 	int count = epoll_wait(set, ready, EVENTS, -1);
@@ -37,7 +37,7 @@ static inline int wait_for(int set, struct epoll_event *ready)
 	return count;
 }
 
-/* Accepts all that waits. */
+/* Accepts all connections that wait. */
 static inline void take_all(int set, int listener)
 {
 	int fd;
@@ -48,7 +48,7 @@ static inline void take_all(int set, int listener)
 		die("accept4");
 }
 
-/* Serves all that a listener brings, for ever. */
+/* Serves all connections of a listener, for ever. */
 static inline void serve_all(int listener, const char *by)
 {
 	int set = set_of();

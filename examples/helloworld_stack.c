@@ -1,4 +1,4 @@
-/* helloworld_stack [PORT]: the shortest server there is, one connection after the other, all calls blocking.
+/* helloworld_stack [PORT]: the shortest server possible: one connection after the other, all calls blocking.
  *
  *     sudo uncork run --stack --dev eth0 -- out/examples/helloworld_stack 8080
  *     curl -i http://ADDRESS:8080/          from another host: "Place: stack"

@@ -1,4 +1,4 @@
-/* helloworld_stack_epoll [PORT]: many connections at once, by epoll(7); the loop is in helloworld_epoll.h. */
+/* helloworld_stack_epoll [PORT]: many connections at once, with epoll(7); the loop is in helloworld_epoll.h. */
 #include "helloworld_epoll.h"
 
 int main(int argc, char **argv)

@@ -1,8 +1,8 @@
 /* helloworld_stack_epoll_kernel [PORT]: sockets of the stack and of the kernel in one epoll set.
  *
- * At PORT what comes over the stack's devices is the stack's, and what comes by loopback the kernel's, by one and
- * the same listener. At PORT + 1 all is the kernel's, because the program asks for it (SOCK_KERNEL). Standard input
- * is in the set as well: a line is said again. Each answer says where its connection is.
+ * At PORT, connections over the stack's devices are on the stack and those over loopback on the kernel, by the same
+ * listener. At PORT + 1 all are on the kernel, because the program asks for it (SOCK_KERNEL). Standard input is in
+ * the set as well: its lines are echoed. Each response says where its connection is.
  *
  *     curl -i http://ADDRESS:8080/          from another host: "Place: stack"
  *     curl -i http://127.0.0.1:8080/        from this one:     "Place: kernel"
@@ -10,7 +10,7 @@
  */
 #include "helloworld_epoll.h"
 
-/* A line of standard input is said again; its end ends nothing. */
+/* Echoes a line of standard input, whose end does not end the program. Returns whether there was one. */
 static int say_again(void)
 {
 	char line[256];
@@ -23,7 +23,7 @@ int main(int argc, char **argv)
 {
 	int port = port_of(argc, argv), set = set_of();
 	int either = listen_at(port, SOCK_NONBLOCK);
-	/* Without `uncork run --stack` the kernel refuses the flag, and all is its anyhow. */
+	/* Without `uncork run --stack` the kernel refuses the flag, and all sockets are its own anyway. */
 	int is_on = uncork_place && uncork_place(either, NULL, 0) != UNCORK_NOWHERE;
 	int kernels = listen_at(port + 1, SOCK_NONBLOCK | (is_on ? SOCK_KERNEL : 0));
 

@@ -1,6 +1,6 @@
 /*
- * helloworld_stack_kqueue [PORT]: many connections at once, by kqueue(2), which Linux has from libkqueue alone. That
- * waits by epoll(7), and so on the stack as on kernel sockets.
+ * helloworld_stack_kqueue [PORT]: many connections at once, with kqueue(2), which on Linux only libkqueue provides.
+ * It waits in epoll(7), and so works on the stack as on kernel sockets.
  */
 #define _GNU_SOURCE /* accept4 */
 #include "helloworld.h"
@@ -9,7 +9,7 @@
 
 #define EVENTS 64
 
-/* EV_ADD: it is waited for; EV_DELETE: it is not, of which libkqueue does not hear by close(2). */
+/* EV_ADD adds a descriptor; EV_DELETE removes it, since libkqueue does not notice close(2). */
 static void watch(int queue, int fd, int whether)
 {
 	struct kevent change;
@@ -19,7 +19,7 @@ static void watch(int queue, int fd, int whether)
 		die("kevent");
 }
 
-/* Accepts all that waits. */
+/* Accepts all connections that wait. */
 static void take_all(int queue, int listener)
 {
 	int fd;

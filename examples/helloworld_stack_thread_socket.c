@@ -1,6 +1,6 @@
 /* helloworld_stack_thread_socket [PORT [THREADS]]: each thread has a listener, an epoll set and connections of its
- * own, and shares none of them. The port is divided among them (SO_REUSEPORT). Each answer says whose it is. By
- * `uncork run --stack --thread-sockets` each has a stack of its own, too, and waits for no lock of the others'. */
+ * own, and shares none of them. The port is shared among the threads (SO_REUSEPORT). Each response names its thread.
+ * Under `uncork run --stack --thread-sockets` each has a stack of its own, too, and waits for no other's lock. */
 #include "helloworld_epoll.h"
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-//! `uncork doctor` on captures that are damaged: it always ends, by one of its exit statuses, with a
+//! `uncork doctor` on damaged captures: it always ends, by one of its exit statuses, with a
 //! report, a sentence, or both.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::common;
 
-/// Some of the corpus: one of each kind of file.
+/// A part of the corpus: one file of each format.
 const CAPTURES: [&str; 6] = [
     "format-loopback.pcap",
     "format-ethernet-0.3ms-pcapng.pcapng",
@@ -29,7 +29,7 @@ fn check(file: &[u8]) -> Result<(), TestCaseError> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("damaged");
     fs::write(&path, file).unwrap();
-    // timeout(1) says 124 of what does not end.
+    // timeout(1) exits with 124 when the command does not end.
     let mut command = std::process::Command::new("timeout");
     command.args(["20", common::UNCORK, "doctor", "--json", "--all", "--pcap"]).arg(&path);
     let output = command.env_remove("NO_COLOR").output().unwrap();
@@ -37,14 +37,14 @@ fn check(file: &[u8]) -> Result<(), TestCaseError> {
     let (said, reported) = (common::stderr(&output), common::stdout(&output));
     prop_assert!(matches!(code, Some(0..=2)), "{code:?}: {said}");
     prop_assert!(!said.contains("panicked"), "{said}");
-    // One sentence for the file, and one if nothing of it was TCP.
+    // One sentence about the file, and one if nothing in it was TCP.
     let sentences = said.lines().count();
     prop_assert!(
         said.lines().all(|line| line.starts_with("uncork: ")) && sentences <= 2,
         "{said:?}"
     );
     prop_assert!(code != Some(2) || sentences > 0, "it failed and said nothing");
-    // What could be read is reported whatever came then; a file that is no capture at all is not.
+    // What could be read is reported, whatever came after; a file that is no capture is not.
     if code != Some(2) || !reported.is_empty() {
         let report: Result<Value, _> = serde_json::from_str(&reported);
         prop_assert!(report.is_ok(), "{report:?}: {reported}");
@@ -59,7 +59,7 @@ proptest! {
     fn a_damaged_capture_ends_in_a_report_or_a_sentence(
         which in 0..CAPTURES.len(),
         flips in proptest::collection::vec((any::<prop::sample::Index>(), 0u8..8), 0..6),
-        // Half of them whole.
+        // Half of the captures stay whole.
         cut in proptest::option::of(any::<prop::sample::Index>()),
     ) {
         let mut file = fs::read(capture(CAPTURES[which])).unwrap();

@@ -1,4 +1,4 @@
-//! `uncork doctor --pcap`: what is found, what is told of broken input, and how it ends.
+//! `uncork doctor --pcap`: its findings, its messages about broken input, and its exit statuses.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
 use std::fs;
@@ -22,7 +22,7 @@ fn doctor(arguments: &[&str]) -> Command {
     command
 }
 
-/// A capture in a file of its own, and the directory that has to be kept.
+/// Saves a capture to a file, and returns the file and its directory, which must be kept.
 fn saved(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("trace.pcap");
@@ -47,7 +47,7 @@ fn piped(bytes: &[u8], more: &[&str]) -> Output {
     let mut command = doctor(&["--pcap", "-"]);
     command.args(more).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // Whoever finds out early that it is no capture reads no more of it.
+    // The doctor stops reading early when the input is no capture.
     let _ = child.stdin.take().unwrap().write_all(bytes);
     child.wait_with_output().unwrap()
 }
@@ -167,7 +167,7 @@ fn a_page_is_replaced_only_by_another() {
     assert!(fs::read_to_string(&page).unwrap().ends_with("</html>\n"));
 }
 
-/// Asserts a usage error: it goes to standard error, and ends with 2.
+/// Asserts a usage error: a message on standard error, and exit status 2.
 fn refused_by_clap(arguments: &[&str], what: &str) {
     let ended = output(&mut doctor(arguments));
     assert_eq!(code(&ended), 2, "{ended:?}");
@@ -220,7 +220,7 @@ fn captures_behind_each_other_are_one() {
         report["summary"]["segments"].as_u64().unwrap()
     });
     assert_eq!(report["summary"]["segments"], one + other);
-    // The second header is no frame.
+    // The second header does not count as a frame.
     assert_eq!(
         (&report["summary"]["not_tcp"], &report["summary"]["cut_short"]),
         (&0.into(), &0.into())
@@ -298,7 +298,7 @@ fn what_could_be_read_of_a_broken_file_is_reported() {
         assert!(told.contains(sentence) && told.lines().count() == 1, "{told}");
         assert!(told.contains("frames before it stand"), "{told}");
         assert_eq!(json(&ended)["connections"][0]["findings"][0]["kind"], "nagle_delayed_ack");
-        // With or without a condition that holds.
+        // The condition makes no difference, whether it holds or not.
         assert_eq!(code(&examine(&file, &["-q", "--fail-on", "stall>1ms"])), 2);
     }
 }
@@ -400,7 +400,7 @@ fn an_output_that_is_full_ends_with_125() {
 #[test]
 fn a_pipe_that_stays_open_is_ended_by_a_signal_with_a_report() {
     let whole = Trace::nagle(10).pcap();
-    // In the middle of a frame, as a writer that is stopped may leave it.
+    // Also cut in the middle of a frame, as a stopped writer may leave it.
     for bytes in [&whole[..], &whole[..whole.len() - 5]] {
         let mut command = doctor(&["--pcap", "-", "--json"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

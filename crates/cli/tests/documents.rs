@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 
 use crate::common;
 
-/// What the examples call their capture.
+/// The name of the capture in the examples.
 const CAPTURE: &str = "trace.pcap";
 
 #[test]
@@ -32,7 +32,7 @@ fn the_examples_that_read_a_capture_work_as_they_stand_there() {
         let first =
             commands.first().is_some_and(|words| ["uncork", "zcat"].contains(&words[0].as_str()));
         if first && shown.line.contains("uncork doctor --pcap") {
-            // What comes behind jq is not ours to test.
+            // What comes after jq is not ours to test.
             let end = shown.line.find("| jq").filter(|_| !has_jq).unwrap_or(shown.line.len());
             lines.insert(shown.line[..end].to_owned());
         }
@@ -46,7 +46,7 @@ fn the_examples_that_read_a_capture_work_as_they_stand_there() {
         shell.args(["-c", &line]).current_dir(&directory).env("PATH", &path);
         let output = shell.output().unwrap();
         let said = common::stderr(&output);
-        // The capture has a stall, which is 1, unless the last of a pipe is somebody else.
+        // The capture has a stall, so the status is 1, unless another program ends the pipe.
         assert!(matches!(output.status.code(), Some(0 | 1)), "{line}: {said}");
         assert!(said.is_empty(), "{line}: {said}");
         let quiet = line.contains("--quiet");

@@ -1,4 +1,4 @@
-//! The committed man pages and completions are those of the present command line.
+//! The committed man pages and completions match the present command line.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ fn generated(what: &str) -> BTreeMap<String, String> {
     files(directory.path())
 }
 
-/// The root of the repository.
+/// Returns the root of the repository.
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap()
 }

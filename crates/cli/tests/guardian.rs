@@ -1,4 +1,4 @@
-//! `uncork run --stack`: who guards the program, what it needs, and what is left of it.
+//! `uncork run --stack`: the program's guardian, what it needs, and what the program leaves.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
 use std::fs;
@@ -23,7 +23,7 @@ const LONG: Duration = Duration::from_secs(20);
 const OURS: &str = "10.94.0.1";
 const PORT: u16 = 7300;
 
-/// Two hosts on a link.
+/// Makes two hosts joined by a link.
 fn hosts(label: &str) -> (Namespace, Namespace) {
     let ours = Namespace::new(&format!("{label}-o")).unwrap();
     let theirs = Namespace::new(&format!("{label}-t")).unwrap();
@@ -36,7 +36,7 @@ fn hosts(label: &str) -> (Namespace, Namespace) {
     (ours, theirs)
 }
 
-/// `uncork run --stack` on a host.
+/// Returns `uncork run --stack` on a host.
 fn run(host: &Namespace, uncork: &str, arguments: &[&str]) -> Command {
     let mut command = host.command(uncork);
     command.args(["run", "--stack"]).args(arguments).env("UNCORK_LIBRARY", library());
@@ -44,7 +44,7 @@ fn run(host: &Namespace, uncork: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// The guardian of a process, if there is one.
+/// Returns the guardian of a process, if there is one.
 fn guardian_of(program: u32) -> Option<Pid> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -64,7 +64,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A program that says where its guardian is, and then waits for its input to end.
+/// A program that says where its guardian is, and then waits for the end of its input.
 struct Program {
     child: Child,
     place: String,
@@ -111,14 +111,14 @@ fn the_program_is_who_was_started_and_knows_of_no_child() {
         return;
     }
     let (ours, _theirs) = hosts("guardprocess");
-    // The shell that starts it has something open that it does not want to be kept.
+    // The guardian must not keep the pipes that its starter has open.
     let script = "echo $$ $PPID; echo \"$UNCORK_STACK\"; echo \"$LD_PRELOAD\"; \
                   cat /proc/$$/task/*/children; echo; exit 3";
     let begun = Instant::now();
     let mut command = run(&ours, UNCORK, &["--", "sh", "-c", script]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let id = child.id();
-    // Comes to its end with the program: the guardian, which stays a while, has let go of it.
+    // The output ends with the program: the guardian, which stays a while, has closed the pipe.
     let output = child.wait_with_output().unwrap();
     assert!(guardian_of(id).is_some(), "gone after {:?}", begun.elapsed());
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
@@ -128,7 +128,7 @@ fn the_program_is_who_was_started_and_knows_of_no_child() {
     assert_eq!(lines[0], format!("{id} {}", std::process::id()));
     assert!(lines[1].starts_with("@uncork-"), "{said}");
     assert_eq!(Path::new(lines[2]), library());
-    // Only the cat that shows them.
+    // The only child is the cat that prints the list.
     assert_eq!(lines[3].split_whitespace().count(), 1, "{said}");
     wait_until("the guardian ends", || guardian_of(id).is_none());
 }
@@ -156,9 +156,9 @@ fn the_guardian_is_of_a_session_of_its_own_and_holds_nothing_of_the_callers() {
         [guardian.as_raw(); 2]
     );
     assert_ne!(fields[1], child.id().to_string());
-    // What it loads its programs from it closes again.
+    // The descriptors from which it loads its programs are closed again.
     wait_until("it has nothing but its own", || foreign(guardian.as_raw()).is_empty());
-    // A signal for the whole group does not reach it, nor does one that is meant to end it nicely.
+    // A signal to the whole group does not reach it, nor does a polite request to end.
     for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT] {
         kill(guardian, signal).unwrap();
     }
@@ -168,14 +168,14 @@ fn the_guardian_is_of_a_session_of_its_own_and_holds_nothing_of_the_callers() {
     child.wait().unwrap();
 }
 
-/// What a guardian has open that is no guardian's.
+/// Lists the guardian's open descriptors that are not its own.
 fn foreign(guardian: i32) -> Vec<PathBuf> {
     let is_own = |to: &PathBuf| {
         let to = to.to_str().unwrap();
         to == "/dev/null" || to.starts_with("socket:") || to.starts_with("anon_inode:")
     };
     let open = fs::read_dir(format!("/proc/{guardian}/fd")).unwrap().flatten();
-    // Without those that it has closed meanwhile.
+    // Skips those that it has closed meanwhile.
     let to = open.filter_map(|descriptor| fs::read_link(descriptor.path()).ok());
     to.filter(|to| !is_own(to)).collect()
 }
@@ -198,7 +198,7 @@ fn what_is_missing_is_one_sentence_and_nothing_runs() {
     refused(&[], "no Ethernet device is up and has an address");
     ours.ip("link set eth0 down").unwrap();
     refused(&["--dev", "eth0"], "eth0 is down: ip link set eth0 up");
-    // As somebody with no privilege, and with all but one.
+    // Without any privilege, and with all but one.
     for (dropped, missing) in [
         ("-all", "needs CAP_NET_ADMIN and CAP_NET_RAW and CAP_BPF"),
         ("-net_raw", "needs CAP_NET_RAW: "),
@@ -229,7 +229,7 @@ fn a_guardian_that_is_killed_leaves_the_kernel_with_all_that_was_the_stacks() {
     client.check().unwrap();
     kill(program.guardian(), Signal::SIGKILL).unwrap();
     wait_until("the port is the kernel's", || knock(&theirs) == Ok(()));
-    // That is so before anybody can hear of the end.
+    // The kernel gets the port before anything can learn of the guardian's end.
     wait_until("its end is heard of", || client.check().is_err());
     for _ in 0..2 {
         let error = client.check().unwrap_err();
@@ -305,6 +305,6 @@ fn a_user_who_may_nothing_runs_it_where_uncork_has_the_capabilities() {
     let lines: Vec<_> = said.lines().collect();
     assert_eq!(lines[..2], ["65534", "CapEff:\t0000000000000000"], "{said}");
     assert!(lines[2].starts_with("@uncork-"), "{said}");
-    // With those capabilities, nobody's code but its own.
+    // With those capabilities, it loads no code but its own.
     refused(start("true").env("UNCORK_LIBRARY", library()), 125, "UNCORK_LIBRARY is not for");
 }

@@ -14,7 +14,7 @@ use uncork_netns::testing::is_skipped;
 use crate::common::service::{self, Service, host, name, on, wait_until};
 use crate::common::{UNCORK, library, output, refused, stderr, stdout, uncork, uncork_of_nobody};
 
-/// Whom nobody has in his group.
+/// A group that no user is in.
 const NOBODY: u32 = 65_534;
 
 fn file(name: &str) -> PathBuf {
@@ -25,7 +25,7 @@ fn start(host: &Namespace, name: &str, arguments: &[&str]) -> Service {
     Service::start(host, "start", name, arguments)
 }
 
-/// The processes of its instances, by their numbers.
+/// Returns the processes of its instances, ordered by instance number.
 fn instances(stack: &Service, count: u32) -> Vec<Pid> {
     let children = format!("/proc/{0}/task/{0}/children", stack.pid());
     let children = fs::read_to_string(children).unwrap_or_default();
@@ -38,7 +38,7 @@ fn instances(stack: &Service, count: u32) -> Vec<Pid> {
     (0..count).filter_map(of).collect()
 }
 
-/// One word of what a process says of itself (proc_pid_status(5)).
+/// Returns one field of a process's status file (proc_pid_status(5)).
 fn status(pid: Pid, key: &str) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
@@ -66,7 +66,7 @@ fn instances_are_started_pinned_found_and_started_again_and_nothing_is_left_of_t
             assert_eq!(status(*pid, set), "0000000000000000", "{set}");
         }
         assert_eq!(status(*pid, "NoNewPrivs"), "1");
-        // Its secret is in nothing that others may read.
+        // Its secret is in nothing that other users may read.
         let place = fs::read_to_string(file(&name)).unwrap();
         let (_, token) = place.lines().next().unwrap().split_once(':').unwrap();
         let environment = fs::read_to_string(format!("/proc/{pid}/environ")).unwrap();
@@ -86,7 +86,7 @@ fn instances_are_started_pinned_found_and_started_again_and_nothing_is_left_of_t
     let mut client = host.within(move || Ok(Client::connect(&place)?)).unwrap();
     assert!(client.attaches());
     assert_eq!(client.attach(Some(1)).unwrap().0, 1);
-    // One dies, and there is another in its place.
+    // One dies, and another takes its place.
     let dead = begun[0];
     kill(dead, Signal::SIGKILL).unwrap();
     let is_new = |all: Vec<Pid>| all.len() == 2 && all[0] != dead && all[1] == begun[1];
@@ -136,7 +136,7 @@ fn who_is_in_the_group_may_attach_and_others_may_not() {
         return;
     }
     let (host, name) = (host("instgroup"), name("group"));
-    // Its own directory is none that everybody may search.
+    // Its own directory is not searchable by everybody.
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
         .unwrap();
@@ -185,7 +185,7 @@ fn what_f_stack_s_adapter_was_told_is_what_there_is() {
     let ran = output(&mut run("1"));
     assert_eq!((stdout(&ran).as_str(), stderr(&ran).as_str()), ("1,\n", ""));
     refused(&mut run("2"), 125, &format!("no instance 2 of {name}, which has 2"));
-    // Of what is an instance's affair, or nobody's, it is said that it sets nothing.
+    // A variable that concerns the instance, or nothing at all, is reported to set nothing.
     let says = |(variable, value): (&str, &str), told: &str, note: &str| {
         let ran = output(run("0").env(variable, value));
         assert_eq!(stdout(&ran), told);
@@ -194,7 +194,7 @@ fn what_f_stack_s_adapter_was_told_is_what_there_is() {
     };
     let note = "uncork: FF_INITIAL_LCORE_ID=1 sets nothing with --stack=instance: ";
     says(("FF_INITIAL_LCORE_ID", "1"), "0,\n", note);
-    // Which one is not the program's to say where each of its threads has one.
+    // A program whose threads have an instance each cannot choose one.
     let note = "uncork: FF_PROC_ID=0 sets nothing where each thread has an instance of its own";
     says(("FF_THREAD_SOCKET", "1"), ",1\n", note);
     let named = format!("{name}:1");
@@ -203,18 +203,18 @@ fn what_f_stack_s_adapter_was_told_is_what_there_is() {
     command.args(["--", "sh", "-c", "echo $UNCORK_STACK_INSTANCE,$UNCORK_STACK_THREADS"]);
     let ran = output(command.env("FF_PROC_ID", "0"));
     assert_eq!((stdout(&ran).as_str(), stderr(&ran).as_str()), ("1,1\n", ""));
-    // The number that a program has inherited is one of these as well, or another name's.
+    // An inherited number may name an instance of this name or of another one, and is removed.
     let mut command = on(&host, UNCORK);
     command.args(["run", "--stack=instance", "--instance", &name, "--", "sh", "-c"]);
     command.arg("echo ${UNCORK_STACK_INSTANCE-none}");
     let ran = output(command.env("UNCORK_STACK_INSTANCE", "7"));
     assert_eq!((stdout(&ran).as_str(), stderr(&ran).as_str()), ("none\n", ""));
-    // What the instances were told is not said to a program.
+    // Settings that belong to the instances have no effect on a program.
     let ran = output(command.env("UNCORK_MODERATION", "50us").env("UNCORK_SMALL_QUEUE", "6000"));
     let note = "uncork: UNCORK_MODERATION=50us sets nothing with --stack=instance: ";
     assert!(stderr(&ran).starts_with(note), "{}", stderr(&ran));
     assert_eq!(stderr(&ran).lines().count(), 2, "{}", stderr(&ran));
-    // On the processor of its instance.
+    // The program runs on its instance's processor.
     let mut command = on(&host, "taskset");
     command.args(["-c", "1", UNCORK, "run", "--stack=instance", "--instance"]);
     let ran = output(command.arg(format!("{name}:1")).args(["--", "true"]));
@@ -243,7 +243,7 @@ fn what_cannot_be_started_is_one_sentence_and_leaves_nothing() {
     command.args(["stack", "start", "--name", &name]);
     refused(&mut command, 3, "need CAP_NET_RAW: run uncork as root (sudo uncork stack start)");
     assert!(!file(&name).exists());
-    // The directory is there by now, and another user's.
+    // The directory exists by now, and belongs to another user.
     fs::create_dir_all("/run/uncork/stack").unwrap();
     let (_kept, mut nobody) = uncork_of_nobody();
     nobody.args(["stack", "start", "--name", &name]);
@@ -271,7 +271,7 @@ fn options_that_make_no_sense_together_are_told() {
     let why =
         "no instances no-such-name of the stack run: sudo uncork stack start --name no-such-name";
     run(&["--stack=instance", "--instance", "no-such-name"], why);
-    // What is inherited is no better than what is typed.
+    // An inherited setting is refused like one on the command line.
     let inherits = |arguments: &[&str], (name, value): (&str, &str), why: &str| {
         let mut command = uncork();
         command.arg("run").args(arguments).args(["--", "echo", "ran"]).env(name, value);

@@ -1,4 +1,4 @@
-//! `uncork lab`: it measures what it says, and leaves nothing behind, however it ends.
+//! `uncork lab`: it measures what it says, and leaves nothing when it ends, however it ends.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
@@ -15,9 +15,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 use serde_json::Value;
 
-/// Held by a test that makes namespaces, so that nobody else clears what it has left, and nobody
-/// else's load is measured. Without the privilege a test says so and is skipped; where everything is
-/// tested, it fails.
+/// Returns a lock for a test that makes namespaces, so that no other test clears away what it has
+/// left or adds load to its measurements. Without the privilege a test says so and is skipped;
+/// where everything is tested, it fails.
 fn alone(test: &str) -> Option<MutexGuard<'static, ()>> {
     static ONE: Mutex<()> = Mutex::new(());
     if uncork_netns::testing::is_skipped(test) {
@@ -26,7 +26,7 @@ fn alone(test: &str) -> Option<MutexGuard<'static, ()>> {
     Some(ONE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Namespaces that this process has made.
+/// Lists the namespaces that this process has made.
 fn namespaces_of(pid: u32) -> Vec<String> {
     let listed = Command::new("ip").args(["netns", "list"]).output().unwrap();
     let all = String::from_utf8(listed.stdout).unwrap();
@@ -35,7 +35,7 @@ fn namespaces_of(pid: u32) -> Vec<String> {
     names.filter(|name| name.starts_with(&ours)).map(str::to_owned).collect()
 }
 
-/// Journals of what uncork tune changed for this process.
+/// Counts the journals of what uncork tune changed for this process.
 fn journals_of(pid: u32) -> usize {
     let ours = format!("uncork-{pid}-");
     let entries = std::fs::read_dir(std::env::temp_dir()).unwrap();
@@ -83,8 +83,8 @@ fn values_that_make_no_sense_are_refused() {
     }
 }
 
-/// The figures are those of a run that is short, on a machine that may be busy: what is compared is
-/// far apart.
+/// The figures come from a short run on a machine that may be busy: the test compares only values
+/// that are far apart.
 #[test]
 fn a_bulk_sender_with_small_queues_lets_a_ping_pass_and_loses_nothing() {
     let Some(_alone) = alone("a_bulk_sender_with_small_queues_lets_a_ping_pass_and_loses_nothing")
@@ -123,19 +123,19 @@ fn a_bulk_sender_with_small_queues_lets_a_ping_pass_and_loses_nothing() {
                     assert!(
                         number(row, "/ping/count") > 20.0 && number(row, "/request/count") > 20.0
                     );
-                    // What the application has written and TCP has not sent waits in the socket. The kernel
-                    // reads the two without a lock, one after the other.
+                    // The socket holds what the application has written and TCP has not sent. The
+                    // kernel reads the two values without a lock, one after the other.
                     let sockets = number(row, "/queued/sockets/p50_bytes");
                     let unsent = number(row, "/queued/unsent/p50_bytes");
                     assert!(sockets > 0.0 && unsent < sockets * 1.2 + 64e3, "{row}");
                 }
-                // The ping waits for what is queued, and for little else.
+                // The ping waits for the queued bytes, and for little else.
                 let queue = number(kernel, "/queued/backlog_p50_ms");
                 assert!((ping(kernel) - queue).abs() < queue * 0.8 + 1.0, "{kernel}");
             }
             let eight = row(100_000_000, 8, "tuned");
             assert!(number(eight, "/least_share") > 0.8 && number(eight, "/largest_share") < 1.2);
-            // It is uncork tune that has set it, and the lab nothing.
+            // uncork tune has set it, and the lab nothing.
             assert!(eight["settings"]["min_tso_segments"].is_null(), "{eight}");
             let tuned = eight["tuned"].to_string();
             for what in ["tcp_min_tso_segs", "tcp_limit_output_bytes", "tcp_notsent_lowat", "eth0"]
@@ -155,7 +155,7 @@ fn a_bulk_sender_with_small_queues_lets_a_ping_pass_and_loses_nothing() {
     );
 }
 
-/// `uncork lab nodelay`, with the library and the programs that cargo builds beside it.
+/// Returns `uncork lab nodelay`, with the library and the programs that cargo builds beside it.
 fn nodelay(more: &str) -> Command {
     real::built();
     let mut command = lab(&format!("nodelay {more}"));
@@ -163,7 +163,7 @@ fn nodelay(more: &str) -> Command {
     command
 }
 
-/// What is a stall and what is not is far apart, and how many segments there are does not depend on how
+/// Stalled and unstalled times are far apart, and the number of segments does not depend on how
 /// busy the machine is.
 #[test]
 fn small_writes_stall_are_a_storm_or_leave_as_one() {
@@ -183,17 +183,17 @@ fn small_writes_stall_are_a_storm_or_leave_as_one() {
         let one = |name: &str| row["one_core"][name].as_f64().unwrap();
         let writes = one("writes_per_packet");
         let stalls = who == "alone" && asks == "nothing" && cut != "single";
-        // The first packets of a connection are spared.
+        // The first packets of a connection do not stall.
         assert_eq!(one("us_per_packet") > 25_000.0, stalls, "{row}");
         let segments = one("segments_per_packet");
         match (who, asks, cut) {
             ("alone", "nodelay", "buffers") => assert!(segments > writes / 5.0, "{row}"),
-            // Where a header has not left yet, the payload joins it (autocorking).
+            // A payload joins a header that has not left yet (autocorking).
             ("alone", "nodelay", "header_payload") => {
                 assert!(segments > 1.2 && segments <= 2.0, "{row}");
             }
             _ if stalls => assert!(segments >= 1.8, "{row}"),
-            // The timer may push, on a machine that keeps the client from running.
+            // The timer may push on a machine that does not let the client run.
             _ => assert!((1.0..1.2).contains(&segments), "{row}"),
         }
         if who != "alone" {
@@ -238,7 +238,7 @@ fn what_nodelay_runs_ends_with_it_and_what_it_lacks_is_said() {
     refused(Command::new(copy).args(["lab", "nodelay"]), 125, sentence);
 }
 
-/// Starts it, and returns when its namespaces are there.
+/// Starts it, and returns when its namespaces exist.
 fn started(command: Command) -> Child {
     started_with(command, 2)
 }
@@ -301,7 +301,7 @@ fn a_link_takes_the_delay_of_each_direction() {
 #[test]
 fn what_becomes_of_frames_is_counted() {
     let Some(_alone) = alone("what_becomes_of_frames_is_counted") else { return };
-    // Frames of a type that is kept for experiments (RFC 5342, appendix B.2): nobody answers them.
+    // Frames of an experimental EtherType (RFC 5342, appendix B.2): no host answers them.
     let send = "import socket,time\ns=socket.socket(socket.AF_PACKET,socket.SOCK_RAW)\n\
                 s.bind(('eth0',0))\n\
                 for _ in range(200): s.send(b'\\xff'*12+b'\\x88\\xb5'+b'x'*1000)\n\
@@ -350,8 +350,8 @@ fn a_link_ends_as_its_command_does_or_by_ctrl_c() {
     assert_eq!(namespaces_of(child.id()), [""; 0]);
 }
 
-/// On a kernel since October 2023 the reference run has no late ACK, and a reader that stays behind
-/// shows when the credits are spent; before that commit both do.
+/// On a kernel since October 2023 the reference run has no late ACK, and a lagging reader shows
+/// when the credits are spent; before that commit both have late ACKs.
 #[test]
 fn the_lab_shows_from_which_segment_on_acks_are_late() {
     let Some(_alone) = alone("the_lab_shows_from_which_segment_on_acks_are_late") else { return };
@@ -370,8 +370,8 @@ fn the_lab_shows_from_which_segment_on_acks_are_late() {
             let known = delays.iter().filter(|delay| delay.is_number()).count();
             assert!(known * 10 > delays.len() * 9, "{run}");
         }
-        // A client that asks again after 10 ms is interactive: the ACK of an odd last segment goes with its
-        // next question. One that asks each 100 ms acknowledges each reply at once.
+        // A client that asks again after 10 ms is interactive: the ACK of an odd last segment goes
+        // with its next request. One that asks every 100 ms acknowledges each reply at once.
         let median = |asks: &str, place: usize| {
             let asked = |run: &&Value| {
                 run["reply_segments"] == 3 && run["client"].as_str().unwrap().ends_with(asks)

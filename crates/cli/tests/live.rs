@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use common::live::{alone, ask, doctor, json, kinds, may_trace, traced};
 
-/// A server that answers each octet by calling `answer`, which writes 300 octets.
+/// Starts a server that answers each octet by calling `answer`, which writes 300 octets.
 fn serve(answer: impl Fn(&mut TcpStream) + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -49,7 +49,7 @@ fn two_writes_meet_the_delayed_ack_and_both_ends_are_named() {
             assert_eq!(process["pid"], std::process::id(), "{end}: {process}");
             assert!(process["fd"].is_number(), "{end}: {process}");
         }
-        // All but the exchange itself: without the stalls it takes a millisecond or two.
+        // All time but the exchange itself is lost: without stalls that takes a millisecond or two.
         let lost = connection["lost_ms"].as_f64().unwrap();
         let took = took.as_secs_f64() * 1e3;
         assert!(lost > took * 0.9 && lost < took * 1.02, "{lost} of {took} ms");
@@ -137,7 +137,7 @@ fn nodelay_that_is_set_only_after_the_stall_is_named() {
     });
 }
 
-/// A program that nobody has changed: bash writes each printf by itself.
+/// An unmodified program as the client: bash writes each printf separately.
 fn client_in_bash(address: SocketAddr) -> String {
     format!(
         "exec 3<>/dev/tcp/127.0.0.1/{}; for i in 1 2 3 4 5 6 7 8; do printf a >&3; printf b >&3; \
@@ -146,7 +146,7 @@ fn client_in_bash(address: SocketAddr) -> String {
     )
 }
 
-/// Answers each second octet by one.
+/// Answers each second octet with one.
 fn pairs() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -173,7 +173,7 @@ fn a_command_is_traced_from_its_start_to_its_end() {
     let client = &report["connections"][0]["client"]["process"];
     assert_eq!(client["name"], "bash", "{report:#}");
     assert_eq!(report["connections"][0]["findings"][0]["bytes_held_by"], "client");
-    // Who delayed the ACK is not traced, and named all the same.
+    // The process that delayed the ACK is named although it is not traced.
     let server = &report["connections"][0]["server"]["process"];
     assert_eq!(server["pid"], std::process::id(), "{report:#}");
     assert_eq!(output.status.code(), Some(1));
@@ -190,7 +190,7 @@ fn without_the_capabilities_it_says_which_and_goes_on_by_asking() {
     std::fs::copy(common::UNCORK, copy.path()).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(copy.path(), mode).unwrap();
-    // Nobody may execute what somebody has open for writing.
+    // A file that any process has open for writing cannot be executed.
     let program = copy.into_temp_path();
     let script = client_in_bash(pairs());
     let output = Command::new("setpriv")

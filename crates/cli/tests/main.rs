@@ -1,4 +1,4 @@
-//! All of them in one program: it is linked once, and what waits is beside what works.
+//! All test files in one program: one link, and waiting tests run beside working ones.
 
 mod ack;
 mod common;

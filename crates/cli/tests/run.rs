@@ -1,4 +1,4 @@
-//! `uncork run`: what the program gets, and what comes back.
+//! `uncork run`: what the program receives, and what comes back from it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
 use std::fs;
@@ -30,7 +30,7 @@ fn arguments_reach_the_program_as_they_are() {
     assert_eq!(seen, "cat\0/proc/self/cmdline\0");
 }
 
-/// The UNCORK_* and LD_PRELOAD variables that a program sees.
+/// Returns the UNCORK_* and LD_PRELOAD variables that a program sees.
 fn seen(command: &mut Command) -> Vec<String> {
     let output = output(command);
     assert!(output.status.success(), "{}", stderr(&output));
@@ -195,13 +195,13 @@ fn help_and_version_go_to_standard_output_and_a_closed_pipe_is_no_error() {
     }
 }
 
-/// What a program can see of how it was started.
+/// Prints what a program can see of how it was started.
 const STARTED_HOW: &str = "grep -E '^(Sig(Ign|Blk)|Threads)' /proc/self/status; ls /proc/self/fd; echo $0 $# $-; \
      umask; ulimit -a; pwd";
 
 #[test]
 fn the_program_starts_as_it_would_without_uncork() {
-    // Signals that the caller ignores stay ignored, descriptors that it closed stay closed.
+    // Signals that the caller ignores stay ignored, and descriptors that it closed stay closed.
     for prelude in ["", "trap '' PIPE INT USR1;", "exec 0<&-;"] {
         let under = |uncork: &str| {
             let script =
@@ -237,7 +237,7 @@ fn a_library_that_the_loader_would_not_open_is_told() {
         refused(run(&["true"]).env("UNCORK_LIBRARY", &path), 125, what);
         refused(uncork().arg("library").env("UNCORK_LIBRARY", &path), 125, what);
     }
-    // What it needs is missing: the reason is the loader's own.
+    // A dependency is missing: the reason is in the loader's own words.
     let needy = here("needy.so");
     let source = "extern int absent(void); int uncork_published; int f(void) { return absent(); }";
     common::compile("int absent(void) { return 1; }", &here("libabsent.so"), &["-shared", "-fPIC"]);
@@ -248,7 +248,7 @@ fn a_library_that_the_loader_would_not_open_is_told() {
     assert!(built.unwrap().success());
     let reason = "the loader says: libabsent.so: cannot open shared object file";
     refused(run(&["true"]).env("UNCORK_LIBRARY", &needy), 125, reason);
-    // A library, but another one.
+    // A library, but not ours.
     let other = here("other.so");
     common::compile("int other;", &other, &["-shared", "-fPIC"]);
     refused(run(&["true"]).env("UNCORK_LIBRARY", &other), 125, "not a build of libuncork.so");

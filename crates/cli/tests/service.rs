@@ -1,4 +1,4 @@
-//! `uncork stack guard`, and how programs of who has no privilege find it.
+//! `uncork stack guard`, and how programs of unprivileged users find it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
 use std::fs;
@@ -13,14 +13,14 @@ use uncork_netns::testing::is_skipped;
 use crate::common::service::{Service, file, host, name, on};
 use crate::common::{UNCORK, output, refused, stderr, stdout, uncork, uncork_of_nobody};
 
-/// A group that is nobody's.
+/// A group without members.
 const GROUP: u32 = 4711;
 
 fn guard(host: &Namespace, name: &str, arguments: &[&str]) -> Service {
     Service::start(host, "guard", name, arguments)
 }
 
-/// `uncork run --stack` by somebody of a group without a privilege. What is given first has to be kept.
+/// Returns a directory to be kept, and `uncork run --stack` by an unprivileged user of a group.
 fn run_of(group: u32, host: &Namespace, arguments: &[&str]) -> (tempfile::TempDir, Command) {
     let (kept, _) = uncork_of_nobody();
     let mut command = on(host, "setpriv");

@@ -1,4 +1,4 @@
-//! `uncork run --stats`: what is told at the end, and that nothing else changes.
+//! `uncork run --stats`: the report at the end, and that nothing else changes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
 use std::fs;
@@ -146,8 +146,8 @@ fn a_program_that_cannot_be_started_leaves_no_file_and_no_table() {
 
 /// Starts a shell script under `--stats=/dev/null` and waits for its line "ready".
 fn started(script: &str) -> (Child, BufReader<std::process::ChildStdout>) {
-    // A shell cannot trap what it was started with as ignored, as HUP is by nohup, INT and QUIT in the
-    // background of another shell.
+    // A shell cannot trap signals that were ignored when it started, as HUP is by nohup, and INT
+    // and QUIT in the background of another shell.
     let plain = run(&["--stats=/dev/null", "sh", "-c", script]);
     let mut command = Command::new("env");
     command.arg("--default-signal=HUP,INT,QUIT").arg(plain.get_program()).args(plain.get_args());
@@ -208,7 +208,7 @@ fn uncork_stops_and_goes_on_with_the_program() {
     let (mut child, lines) = started("echo ready; kill -TSTP $$; echo resumed; exit 5");
     let stopped = waitpid(pid(&child), Some(WaitPidFlag::WUNTRACED)).unwrap();
     assert_eq!(stopped, WaitStatus::Stopped(pid(&child), Signal::SIGTSTP));
-    // As `kill -CONT` of what the shell shows as its job.
+    // As `kill -CONT` does to the process that the shell shows as its job.
     kill(pid(&child), Signal::SIGCONT).unwrap();
     assert_eq!(rest(lines), "resumed\n");
     assert_eq!(child.wait().unwrap().code(), Some(5));

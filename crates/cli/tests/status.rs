@@ -1,4 +1,4 @@
-//! `uncork status`, and what `--stats` reads out of a process, with the library itself.
+//! `uncork status`, and what `--stats` reads from a process, with the library itself.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
 use std::fs;
@@ -119,7 +119,7 @@ fn of_two_copies_of_the_library_one_reports() {
     kill(Pid::from_raw(running.try_into().unwrap()), Signal::SIGKILL).unwrap();
 }
 
-/// What `uncork status` says of why the library is not in this child, which it ends.
+/// Returns what `uncork status` says of why the library is not in this child, which it ends.
 fn absence(child: &mut Child) -> String {
     let pid = child.id().to_string();
     let (code, json, _) = status(&["--json", &pid]);
@@ -158,7 +158,7 @@ fn a_program_that_gains_privileges_is_told_to_have_taken_no_library() {
     if !needs_root("a_program_that_gains_privileges_is_told_to_have_taken_no_library") {
         return;
     }
-    // As squid executes itself: the effective user is another than the real one.
+    // As when squid executes itself: the effective user differs from the real one.
     let mut sleeper = Command::new("setpriv")
         .args(["--euid", "65534", "sleep", "60"])
         .env("LD_PRELOAD", library())
@@ -176,7 +176,7 @@ fn a_program_that_gains_privileges_is_told_to_have_taken_no_library() {
 fn of_several_processes_the_largest_code_counts() {
     let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
     let without = sleeper.id().to_string();
-    // The kernel wakes who waits in vfork before it has written the new program's name.
+    // The kernel wakes the parent from vfork before it has written the new program's name.
     let named = format!("/proc/{without}/comm");
     while fs::read_to_string(&named).unwrap() != "sleep\n" {
         std::thread::yield_now();
@@ -258,7 +258,7 @@ fn a_program_reports_for_itself_and_not_for_a_child_that_was_killed() {
     let file = directory.path().join("report.json");
     let option = format!("--stats={}", file.display());
     let mut launch = run(&[&option, "--", "timeout", "--signal=TERM", "1"]);
-    // `timeout` is the program, and ends by itself; the writer does not, and cannot report.
+    // `timeout` is the program, and ends by itself; the writer is killed, and cannot report.
     let mut writer = Writer::start(launch.env("UNCORK_LIBRARY", library()), "pause");
     writer.arrive();
     assert_eq!(writer.child.wait().unwrap().code(), Some(124));

@@ -1,4 +1,4 @@
-//! `uncork doctor --pid` on programs of several languages: what it says of each.
+//! `uncork doctor --pid` on programs in several languages: its report on each.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 use common::live::{alone, ask, doctor, finding, kinds, may_trace, traced, traced_process};
 use serde_json::Value;
 
-/// A server, until it is dropped.
+/// A server, which is killed when this is dropped.
 struct Server {
     child: Child,
     address: SocketAddr,
@@ -30,7 +30,7 @@ impl Server {
         Self { child, address: ([127, 0, 0, 1], port).into() }
     }
 
-    /// What the doctor says of so many questions to it.
+    /// Returns what the doctor reports while this many requests are sent to it.
     fn asked(&self, times: usize, arguments: &[&str]) -> (Duration, Value) {
         let exchange = || ask(self.address, times);
         let (took, report, _) = traced_process(self.child.id(), arguments, exchange);
@@ -45,7 +45,7 @@ impl Drop for Server {
     }
 }
 
-/// The server of stall.c, in a directory that goes with it.
+/// The server of stall.c, and the directory that it is in.
 fn stall(flags: &[&str]) -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("stall");
@@ -81,7 +81,7 @@ fn the_programs_own_time_is_told_to_within_three_percent() {
         let (took, report) = server.asked(20, &[]);
         assert_eq!(kinds(&report), ["application"], "{report:#}");
         let told = lost_ms(finding(&report, "application")) / 20.0;
-        // The client's own clock: what else it has waited for is a tenth of a millisecond.
+        // The client's own clock: all other waiting takes a tenth of a millisecond.
         let took = took.as_secs_f64() * 1e3 / 20.0;
         assert!((took * 0.97..took * 1.03).contains(&told), "{told} ms told, {took} ms taken");
         assert!((48.5..51.5).contains(&told) || took > 51.5, "{told} ms told of 50");
@@ -121,19 +121,19 @@ fn a_go_program_is_told_with_its_functions() {
     let Some(program) = go() else { return };
     let server = Server::start(&mut Command::new(program.path().join("stall")));
     let (_, report) = server.asked(12, &["--stacks"]);
-    // Go sets TCP_NODELAY on every connection; this program takes it off.
+    // Go sets TCP_NODELAY on every connection; this program clears it.
     let astray = finding(&report, "nodelay_not_in_force")["evidence"].as_str().unwrap();
     assert!(astray.contains("took it off again"), "{astray}");
     let finding = finding(&report, "nagle_delayed_ack");
     let evidence = finding["evidence"].as_str().unwrap();
     let calls = "from main.putBody (stall) < main.putAnswer (stall) < main.main (stall)";
     assert!(evidence.contains(calls), "{evidence}");
-    // A library that is preloaded would see nothing of it.
+    // A preloaded library would see none of its calls.
     assert!(!finding["remedies"].to_string().contains("uncork run"), "{finding:#}");
     assert!((38.0..50.0).contains(&median_ms(finding)), "{finding:#}");
 }
 
-/// The server of stall.go; nothing where there is no Go.
+/// The server of stall.go; `None` where Go is missing.
 fn go() -> Option<tempfile::TempDir> {
     let directory = tempfile::tempdir().unwrap();
     let source = directory.path().join("stall.go");
@@ -156,7 +156,7 @@ fn the_command_of_a_python_program_is_suggested_with_its_arguments() {
     let line = format!("uncork run -- /usr/bin/python3 -u {path} 'in two'");
     let remedies = finding["remedies"].as_array().unwrap();
     assert!(remedies.iter().any(|remedy| remedy["line"] == *line), "{remedies:#?}");
-    // The interpreter itself is named: its own functions are in its symbol table.
+    // The interpreter itself is named: its symbol table has its own functions.
     let evidence = finding["evidence"].as_str().unwrap();
     assert!(evidence.contains("Py") && !evidence.contains("from write"), "{evidence}");
 }
@@ -213,14 +213,14 @@ fn what_the_program_holds_back_itself_is_not_put_down_to_nagle() {
         assert_eq!(kinds(&report), [kind], "{manner}: {report:#}");
         median_ms(finding(&report, kind))
     };
-    // An ACK is delayed for 40 ms, and a tick at most.
+    // An ACK is delayed for 40 ms, plus a tick at most.
     for (manner, kind) in
         [("more-at-the-end", "cork_timeout"), ("three-writes", "nagle_delayed_ack")]
     {
         let each = told(manner, kind);
         assert!((38.0..50.0).contains(&each), "{manner}: {each} ms");
     }
-    // Of these the first 10 are the program's own.
+    // The first 10 of these are the program's own.
     for manner in ["more-then-last", "cork-taken-off"] {
         let each = told(manner, "nagle_delayed_ack");
         assert!((20.0..38.0).contains(&each), "{manner}: {each} ms");
@@ -276,7 +276,7 @@ fn quick_acks_that_run_out_are_told_as_that() {
         let (_, report, _) = traced_process(pid, &["--all"], || {
             let reader = thread::spawn(move || {
                 let (mut stream, _) = listener.accept().unwrap();
-                // To read is to acknowledge: it does so when all is there.
+                // Reading sends ACKs, so it reads once all the data has arrived.
                 thread::sleep(Duration::from_millis(40 * 60));
                 let mut octets = [0; 1024];
                 while matches!(stream.read(&mut octets), Ok(1..)) {}
@@ -343,7 +343,7 @@ fn in_a_container_the_numbers_are_those_of_the_container() {
     let process = &report["connections"][0]["server"]["process"];
     assert_eq!(process["pid"].to_string(), pid, "{process:#}");
     assert!(pid.parse::<u32>().unwrap() < 100, "{pid} is no number of a new namespace");
-    // A /proc that speaks of another namespace.
+    // A /proc that belongs to another namespace.
     let unshared = Command::new("unshare")
         .args(["--pid", "--fork", common::UNCORK, "doctor", "--pid", "1", "--for", "1s"])
         .output()
@@ -361,7 +361,7 @@ fn what_is_no_process_that_runs_is_told_by_what_it_is() {
         assert_eq!(output.status.code(), Some(2), "{errors}");
         assert!(errors.contains(said) && errors.lines().count() == 1, "{errors}");
     };
-    // This very thread is not the first one of the process.
+    // This thread is not the main thread of the process.
     let thread = nix::unistd::gettid();
     let own = std::process::id();
     assert_ne!(thread.as_raw().to_string(), own.to_string());

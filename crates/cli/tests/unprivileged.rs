@@ -1,5 +1,5 @@
-//! `uncork doctor` on live processes without any capability: what it says then is true, and it says
-//! what it cannot know.
+//! `uncork doctor` on live processes without any capability: what it then reports is true, and it
+//! says what it cannot know.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
@@ -15,8 +15,8 @@ use std::thread;
 use common::{UNCORK, real, stderr, stdout};
 use serde_json::Value;
 
-/// uncork as it runs for somebody who may do nothing special. (root without a capability in his
-/// bounding set is nobody special, and may still read the files of this test.)
+/// Returns uncork as it runs for an ordinary user. (root with an empty bounding set is one, and may
+/// still read this test's files.)
 fn powerless() -> Command {
     let mut command = Command::new(UNCORK);
     if nix::unistd::geteuid().is_root() {
@@ -33,7 +33,7 @@ fn doctor(arguments: &[&str]) -> Command {
     command
 }
 
-/// Who holds this alone is the only one whose connections come and go here: the kernel counts those of all together.
+/// Held for writing by a test that must be alone: the kernel counts connections for all together.
 static CONNECTIONS: RwLock<()> = RwLock::new(());
 
 fn output(command: &mut Command) -> Output {
@@ -41,7 +41,7 @@ fn output(command: &mut Command) -> Output {
     common::output(command)
 }
 
-/// Answers each second octet by one, on any number of connections.
+/// Answers each second octet with one, on any number of connections.
 fn pairs() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -57,8 +57,8 @@ fn pairs() -> SocketAddr {
     address
 }
 
-/// A client that writes twice for each of its requests, and then does `more`. It is there for long
-/// enough to be seen by somebody who gets little of a busy machine.
+/// Returns a client that writes twice for each request, and then does `more`. It lives long enough
+/// to be seen by a doctor that gets little of a busy machine.
 fn client(address: SocketAddr, requests: u32, more: &str) -> [String; 4] {
     let script = format!(
         "$s = IO::Socket::INET->new('{address}') or die; select undef, undef, undef, 0.3; \
@@ -96,7 +96,7 @@ fn what_is_sampled_is_told_as_a_floor_and_does_not_contradict_itself() {
     assert!(finding["evidence"].as_str().unwrap().contains("at least"), "{finding:#}");
     assert_eq!(report["connections"][0]["client"]["nagle"], "on");
     assert_eq!(report["connections"][0]["server"]["nagle"], "unknown");
-    // Requests were not seen, and are not made up.
+    // Requests were not seen, and none are invented.
     assert_eq!(report["summary"]["request_ms"], 0.0);
     let notes = notes(&report);
     for part in ["not traced but looked at", "at least", "Not seen that way"] {
@@ -220,7 +220,7 @@ fn where_nothing_can_be_seen_it_ends_with_3_and_says_why() {
     if root {
         alien.uid(65534).gid(65534);
     }
-    // As an ordinary user there is no need to make a process of another one: init is.
+    // An ordinary user needs no process of another one: init is that.
     let mut alien = alien.arg("60").stdin(Stdio::null()).spawn().unwrap();
     let pid = if root { alien.id().to_string() } else { "1".to_owned() };
     let output = output(&mut doctor(&["--pid", &pid, "--for", "1s"]));
@@ -286,7 +286,7 @@ fn a_process_in_another_network_namespace_is_not_said_to_have_no_connection() {
     let pid = alien.id();
     let network = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net")).ok();
     real::until(|| network(&pid.to_string()) != network("self"));
-    // A process with more capabilities than the doctor's may not be looked into: of equals only.
+    // Only equals: a process with more capabilities than the doctor may not be inspected.
     let mut command = Command::new("setpriv");
     command.args(["--bounding-set=-bpf,-perfmon,-sys_admin", UNCORK, "doctor"]);
     let output = output(command.args(["--pid", &pid.to_string(), "--for", "1s"]));

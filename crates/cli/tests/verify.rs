@@ -1,6 +1,6 @@
-//! `uncork tune small-queues --verify` and what it measures, on real bulk senders in two namespaces
-//! with a bottleneck between them. The tests are beside each other: each has hosts of its own, and sleeps most of the time. What
-//! keeps all cores busy would take their load away, so that nothing else runs meanwhile.
+//! `uncork tune small-queues --verify` and its measurements, on real bulk senders in two namespaces
+//! joined by a bottleneck. The tests run in parallel: each has its own hosts, and mostly sleeps.
+//! Load on all cores would slow their senders, so nothing else runs meanwhile.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
@@ -56,7 +56,7 @@ impl Link {
         command
     }
 
-    /// `small-queues` at the near end: it must end with this code.
+    /// Runs `small-queues` at the near end, and asserts the exit status.
     fn small(&self, words: &str, code: i32) -> (String, String) {
         let netns = self.lab.near.name();
         self.tuned(&format!("small-queues --dev {DEVICE} --netns {netns} {words}"), code)
@@ -77,7 +77,7 @@ impl Link {
         bulk
     }
 
-    /// What small queues change.
+    /// Returns the settings that small queues change.
     fn settings(&self) -> String {
         let script = format!(
             "cd /proc/sys/net/ipv4; grep . tcp_limit_output_bytes tcp_notsent_lowat \
@@ -87,14 +87,14 @@ impl Link {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Nothing is changed, and nothing said to be.
+    /// Asserts that nothing is changed, and no change is listed.
     #[track_caller]
     fn is_as_before(&self, before: &str) {
         assert_eq!(self.settings(), before);
         assert_eq!(self.tuned("list", 0).0, "nothing is tuned\n");
     }
 
-    /// The connections that send, as the near end's kernel has them.
+    /// Returns the sending connections as the near end's kernel reports them.
     fn senders(&self) -> Vec<Answer> {
         let all = self.lab.near.within(|| Ok(SockDiag::open()?.connections()?)).unwrap();
         all.into_iter().filter(|one| one.remote.ip() == FAR && one.info.notsent_bytes > 0).collect()
@@ -140,7 +140,7 @@ fn without_a_load_nothing_is_changed_and_it_says_so() {
     let (_, said) = link.small("--verify --each 300ms", 1);
     assert!(said.contains("no load to judge by") && said.contains("nothing was changed"), "{said}");
     link.is_as_before(&before);
-    // A bulk sender over another device is none over this one.
+    // A bulk sender over another device does not count for this one.
     let netns = link.lab.near.name();
     let _bulk = link.bulk(1);
     let words = format!("small-queues --dev lo --rate 100mbit --netns {netns} --verify");
@@ -148,7 +148,7 @@ fn without_a_load_nothing_is_changed_and_it_says_so() {
     assert!(said.contains("1 that go over other devices"), "{said}");
 }
 
-/// The other end takes little at a time, so that nothing queues here: there is nothing to gain.
+/// The far end reads little at a time, so that nothing queues here: there is nothing to gain.
 #[test]
 fn what_does_not_help_is_taken_back() {
     let Some(link) = Link::make("what_does_not_help_is_taken_back") else { return };
@@ -162,7 +162,7 @@ fn what_does_not_help_is_taken_back() {
     link.is_as_before(&before);
 }
 
-/// As above, with room for the first line only where its words go.
+/// As above, but its output file has room for the first line only.
 #[test]
 fn what_does_not_help_stays_where_nobody_can_be_told() {
     let Some(link) = Link::make("what_does_not_help_stays_where_nobody_can_be_told") else {
@@ -172,7 +172,7 @@ fn what_does_not_help_stays_where_nobody_can_be_told() {
     assert!(link.lab.far.command("sh").args(["-c", window]).status().unwrap().success());
     let before = link.settings();
     let _bulk = link.bulk(1);
-    // Long enough for every other file of its own.
+    // The limit leaves room for every other file that it writes.
     let limit = 1 << 20;
     let file = link.directory.path().join("said");
     let out = fs::OpenOptions::new().append(true).create(true).open(&file).unwrap();
@@ -204,7 +204,7 @@ fn a_run_that_is_broken_off_while_it_verifies_is_undone() {
         let mut run = Ended(link.tune(&words).stdout(Stdio::piped()).spawn().unwrap());
         let mut lines = BufReader::new(run.0.stdout.take().unwrap()).lines();
         assert!(lines.next().unwrap().unwrap().starts_with("verifying"));
-        // It is made 0.3 s from now, on a machine with little else to do, and stands for 1.3 s.
+        // The change comes in 0.3 s, on a machine with little else to do, and stands for 1.3 s.
         let patience = Instant::now() + Duration::from_secs(20);
         while link.settings() == before {
             assert!(Instant::now() < patience, "nothing was changed");
@@ -225,7 +225,7 @@ fn a_run_that_is_broken_off_before_it_verifies_says_so() {
     let Some(link) = Link::make("a_run_that_is_broken_off_before_it_verifies") else { return };
     let before = link.settings();
     let _bulk = link.bulk(1);
-    // It waits for answers that do not come.
+    // The run waits for ping replies that do not come.
     link.lab.far.set("ipv4/icmp_echo_ignore_all", 1).unwrap();
     let netns = link.lab.near.name();
     let words = format!("small-queues --dev {DEVICE} --netns {netns} --verify --ping {FAR}");
@@ -244,14 +244,14 @@ fn a_run_that_is_broken_off_before_it_verifies_says_so() {
     link.is_as_before(&before);
 }
 
-/// Whether the process has a handler for it (proc_pid_status(5)).
+/// Returns whether the process has a handler for the signal (proc_pid_status(5)).
 fn catches(pid: u32, signal: Signal) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
     u64::from_str_radix(caught.trim(), 16).unwrap() & (1 << (signal as u32 - 1)) != 0
 }
 
-/// Ends with the test.
+/// A process that ends with the test.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -267,7 +267,7 @@ fn a_host_that_answers_no_ping_is_named_before_anything_is_changed() {
     let before = link.settings();
     let _bulk = link.bulk(1);
     link.lab.far.set("ipv4/icmp_echo_ignore_all", 1).unwrap();
-    // It is there and silent; nobody is there.
+    // The first host exists and is silent; the second does not exist.
     for host in [FAR.to_string(), "10.78.0.99".to_owned()] {
         let (shown, said) = link.small(&format!("--verify --each 300ms --ping {host}"), 1);
         assert!(said.contains(&format!("{host} does not answer pings")), "{said}");
@@ -342,7 +342,7 @@ fn a_load_of_our_own_is_taken_by_a_sink() {
 #[test]
 fn a_rate_that_nobody_knows_is_measured_while_a_load_runs() {
     let Some(link) = Link::make("a_rate_that_nobody_knows_is_measured") else { return };
-    // What shapes the link is not to be seen here: the senders' own pace.
+    // Without a shaper in sight, the rate comes from the senders' own pace.
     assert!(
         link.lab
             .near
@@ -407,7 +407,7 @@ fn paced_senders_leave_an_empty_queue_and_get_their_pace_back() {
     assert_eq!(untouched.info.max_pacing_rate, unlimited[0]);
     let (list, _) = link.tuned("list", 0);
     assert!(list.contains("SO_MAX_PACING_RATE is set on 8 connections"), "{list}");
-    // And those that come.
+    // New senders are paced, too.
     let _more = link.bulk(2);
     assert_eq!(
         link.senders().iter().filter(|one| one.info.max_pacing_rate != unlimited[0]).count(),
@@ -418,7 +418,7 @@ fn paced_senders_leave_an_empty_queue_and_get_their_pace_back() {
     assert_eq!(link.settings(), before);
 }
 
-/// It has a least length of a train of its own, of two segments, which the host's does not bound.
+/// BBR has a minimum train of its own, two segments, which the host's minimum does not limit.
 #[test]
 fn bbr_s_senders_have_trains_as_short_as_everybody_s() {
     let Some(link) = Link::make("bbr_s_senders_have_trains_as_short_as_everybody_s") else {
@@ -445,6 +445,6 @@ fn bbr_s_senders_have_trains_as_short_as_everybody_s() {
         })
         .collect();
     backlogs.sort_unstable();
-    // Two trains of each, of one frame.
+    // Two trains of one frame each for each sender.
     assert!((10_000..30_000).contains(&backlogs[7]), "{backlogs:?}");
 }

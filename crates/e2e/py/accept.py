@@ -1,4 +1,5 @@
-"""accept.py processes|threads PORT: four of them at one listener, each in a blocking accept(2), send back what comes."""
+"""accept.py processes|threads PORT: four processes or threads at one listener, each in a blocking
+accept(2), send back what comes."""
 import os
 import signal
 import socket

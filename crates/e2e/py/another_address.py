@@ -1,4 +1,5 @@
-"""Fetches a page by a process of its own, before and after the device has another Ethernet address."""
+"""Fetches a page in a process of its own, before and after the device gets another Ethernet
+address."""
 
 import subprocess
 import sys

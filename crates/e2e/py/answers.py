@@ -1,6 +1,7 @@
-"""answers.py PORT HOW: gives back what comes, by a way that has more than sockets of the stack in it: through an echo of
-its own behind loopback, which it waits for by poll(2) (relay); or by a thread that sleeps on a futex between its
-answers, called by its number, while another one waits in epoll_wait(2) (futex)."""
+"""answers.py PORT HOW: sends back what comes, by a way that involves more than sockets of the
+stack: through its own echo server on loopback, for which it waits in poll(2) (relay); or by a
+thread that sleeps on a futex between its answers, called by system-call number, while another one
+waits in epoll_wait(2) (futex)."""
 import ctypes
 import select
 import socket

@@ -1,4 +1,5 @@
-"""ask.py HOST PORT: a client of serve.py by asyncio, many times at once. Prints how many answers were right."""
+"""ask.py HOST PORT: an asyncio client of serve.py with many connections at once. Prints how many
+answers were right."""
 import asyncio
 import struct
 import sys

@@ -1,5 +1,6 @@
-"""away.py PORT HOW: writes as much as it is asked for to who comes, and then does something that is no call on a socket of
-the stack's for a twentieth of a second: it sleeps, reads a pipe, polls nothing, or computes."""
+"""away.py PORT HOW: writes as many octets as each client requests, and then does something else
+than call the stack's sockets for a twentieth of a second: it sleeps, reads a pipe, polls nothing,
+or computes."""
 import os
 import select
 import socket

@@ -1,4 +1,5 @@
-"""Fills a connection, whose peer does not read, as far as it goes; then a child writes behind it."""
+"""Fills a connection whose peer does not read, until no more fits; then a child writes after
+that."""
 import os
 import socket
 import sys

@@ -1,6 +1,7 @@
-"""beside_sleepers.py PORT: what a connection says first decides. "s": a thread waits for more, and says it again. All others are answered 0.3 s later.
-"c": by a thread that computes for 0.4 s behind that without calling anything, and ends with an open descriptor. "e": by one that
-closes, and ends at once. "f": by a child of fork, whose parent keeps the connection, too."""
+"""beside_sleepers.py PORT: a connection's first octet says what happens. "s": a thread waits for
+more, and sends it back. All others are answered 0.3 s later: "c" by a thread that then computes for
+0.4 s without calling anything, and ends with the descriptor open; "e" by one that closes, and ends
+at once; "f" by a child of fork, whose parent keeps the connection, too."""
 import os
 import socket
 import sys
@@ -37,7 +38,7 @@ while True:
     if kind in does:
         threading.Thread(target=does[kind], args=[connection], daemon=True).start()
         continue
-    # Meanwhile others fall asleep, who know nothing of a child.
+    # Meanwhile other threads fall asleep, before there is a child.
     time.sleep(0.1)
     if os.fork():
         kept.append(connection)

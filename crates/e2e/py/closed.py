@@ -1,5 +1,6 @@
-"""closed.py PORT: a thread waits in poll(2) with a descriptor of a listener that another thread closes; there is one more of it,
-and nobody comes, so that nothing else happens. Says whether it is told, and after how many milliseconds."""
+"""closed.py PORT: a thread waits in poll(2) for a listener's descriptor that another thread closes;
+a duplicate stays open and no client comes, so that nothing else happens. Prints whether the thread
+is told, and after how many milliseconds."""
 import select
 import socket
 import sys

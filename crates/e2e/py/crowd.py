@@ -1,5 +1,5 @@
-"""Processes that all begin at once, each with a connection, beside one that goes on opening some: how long that one waited
-at the most, and how long the others did."""
+"""Processes that all begin at once, each with a connection, beside one that goes on opening some:
+prints the longest wait of that one, and of the others."""
 
 import os
 import select
@@ -11,7 +11,7 @@ HOST, PORT, COUNT = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 
 
 def connect():
-    """Opens a connection and has something echoed; how long the first took, in milliseconds."""
+    """Opens a connection and has data echoed; returns how long opening took, in milliseconds."""
     begun = time.monotonic()
     with socket.create_connection((HOST, PORT)) as connection:
         took = time.monotonic() - begun
@@ -20,7 +20,7 @@ def connect():
     return took * 1000
 
 
-# It has a stack of its own before the others come.
+# This process has a stack of its own before the others begin.
 connect()
 reads, writes = os.pipe()
 for _ in range(COUNT):

@@ -1,4 +1,5 @@
-"""dashes.py HOST PORT COUNT: connections that are opened with their first data; what comes back, and whether that was taken."""
+"""dashes.py HOST PORT COUNT: connections opened with their first data in the SYN; prints what comes
+back, and whether the data was accepted."""
 import socket
 import sys
 

@@ -1,5 +1,6 @@
-"""dials.py HOST PORT: opens many connections to one place, in this process, in threads and in a child of fork, some of
-them from a port that it chooses, or from a range; and looks whether others could have their ports."""
+"""dials.py HOST PORT: opens many connections to one address, in this process, in threads and in a
+child of fork, some from a port that it chooses, or from a range; and checks whether other programs
+could bind to their ports."""
 import errno
 import os
 import socket
@@ -10,7 +11,7 @@ import threading
 import time
 
 IP_LOCAL_PORT_RANGE = 51
-# Another program, which binds to all of some ports.
+# Another program, which binds to each of these ports.
 TAKES = "import socket, sys; [socket.socket().bind((sys.argv[1], int(port))) for port in sys.argv[2:]]"
 to = (sys.argv[1], int(sys.argv[2]))
 
@@ -29,7 +30,7 @@ def dial(at=None, ports=None):
 
 
 def refused(port):
-    """What somebody else hears who wants that port."""
+    """Returns the error of a bind to that port by another socket, or None."""
     try:
         socket.socket().bind((kept[0].getsockname()[0], port))
     except OSError as error:
@@ -49,14 +50,15 @@ def check(all_of_them):
 
 kept = [dial() for _ in range(100)]
 check(kept)
-# Of those that nobody has got so far.
+# A range of ports that are all still free.
 first = next(first for first in range(60001, 60900, 4) if not any(map(refused, range(first, first + 4))))
 ranged = [dial(ports=(first, first + 3)) for _ in range(4)]
 assert {own.getsockname()[1] for own in ranged} == set(range(first, first + 4)), ranged
 chosen = dial(at=61010)
 assert chosen.getsockname()[1] == 61010, chosen
 
-# Who closes first is in TIME-WAIT, and does not get the same ends again; the ports are anybody's before long.
+# The end that closes first is in TIME-WAIT, and its port is not reused for the same peer; other
+# programs may bind to it before long.
 closed = set()
 for _ in range(500):
     own = dial()
@@ -69,7 +71,7 @@ while subprocess.run([sys.executable, "-c", TAKES, kept[0].getsockname()[0], *ma
     time.sleep(0.5)
 check(kept)
 
-# The port of what the other one has closed may be had again at once.
+# A port whose connection the peer has closed first is free at once.
 for _ in range(3):
     own = dial()
     port = own.getsockname()[1]
@@ -79,7 +81,7 @@ for _ in range(3):
     time.sleep(0.1)
     assert refused(port) is None, refused(port)
 
-# Two who say so share a port.
+# Two sockets with SO_REUSEADDR share a port.
 first, second = socket.socket(), socket.socket()
 for own in (first, second):
     own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -105,7 +107,7 @@ if child == 0:
 assert os.waitstatus_to_exitcode(os.wait()[1]) == 0, "the child"
 check([dial() for _ in range(50)])
 
-# It could not be made: the same socket goes elsewhere.
+# After a refused connection the same socket connects elsewhere.
 again = socket.socket()
 try:
     again.connect((to[0], 1))

@@ -1,5 +1,5 @@
-"""end_first.py PORT: who says "end" is the kernel's from then on (SO_PRIORITY), and hears the end of it; who says
-anything else hears that again, and stays."""
+"""end_first.py PORT: a connection that says "end" goes over to the kernel (SO_PRIORITY), and is
+closed; any other one is echoed, and kept."""
 import socket
 import sys
 

@@ -1,4 +1,4 @@
-"""forks.py PORT COUNT: a child for each connection, which may have come with data in its SYN (TCP Fast Open)."""
+"""forks.py PORT COUNT: a child for each connection, which may bring data in its SYN (Fast Open)."""
 import os
 import socket
 import sys

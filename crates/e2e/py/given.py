@@ -1,6 +1,8 @@
-"""given.py PORT HOW: waits at its listener once, and then gives it to a child that accepts, and waits there no more: a child of
-fork (poll) while it asks poll(2) for nothing of it, or a program that it starts by fork and exec, vfork or posix_spawn,
-as its descriptor number; with its own environment, with none (bare-...), or by execv(3) when its own is empty (empty)."""
+"""given.py PORT HOW: waits at its listener once, then gives it to a child that accepts, and waits
+there no more. The child is one of fork (poll), while poll(2) asks for no event of the listener; or
+a program started by fork and exec, vfork or posix_spawn, which gets the descriptor's number; with
+its parent's environment, with none (bare-...), or by execv(3) when the parent's is empty
+(empty)."""
 import os
 import select
 import socket
@@ -40,17 +42,17 @@ if way == "empty":
     if os.fork() == 0:
         os.execv(program[0], program)
 if way == "vfork":
-    # By posix_spawn, if it had nothing to close.
+    # subprocess would use posix_spawn if it had nothing to close.
     subprocess.Popen(program, pass_fds=[listener.fileno()], env=environment)
 if way == "spawn":
     os.posix_spawn(program[0], program, environment)
 if way == "input":
-    # As inetd gives it.
+    # As inetd passes it.
     program[2] = "0"
     os.set_inheritable(listener.fileno(), False)
     os.posix_spawn(program[0], program, environment, file_actions=[(os.POSIX_SPAWN_DUP2, listener.fileno(), 0)])
 if way == "input":
-    # Who gets no listener has the environment that it is given.
+    # A program that gets no listener has exactly the environment that it is given.
     assert subprocess.run(["/usr/bin/env"], env={}, capture_output=True).stdout == b""
 print("given", flush=True)
 ended, _ = os.pipe()

@@ -1,16 +1,16 @@
-"""hosted.py ADDRESS ADDRESS6 ARGUMENTS...: CPython's own tests (python3 -m test ARGUMENTS), with servers at these
-addresses instead of the loopback device's."""
+"""hosted.py ADDRESS ADDRESS6 ARGUMENTS...: CPython's own tests (python3 -m test ARGUMENTS), with
+servers at these addresses instead of those of the loopback device."""
 import importlib.machinery
 import sys
 from test.support import socket_helper
 
 socket_helper.HOST = socket_helper.HOSTv4 = sys.argv.pop(1)
 socket_helper.HOSTv6 = sys.argv.pop(1)
-# What it is without an argument was looked up when it was defined.
+# The default argument was evaluated when the function was defined.
 socket_helper.bind_port.__defaults__ = (socket_helper.HOST,)
 
-# Those that do not ask for the address have it in their text; and sockets of TCP instead of Unix's (that is there for
-# systems without these).
+# Modules that do not ask for the address have it in their text. test_selectors gets TCP sockets
+# instead of Unix ones (its own fallback for systems without these).
 AT_HOST = (b"127.0.0.1", socket_helper.HOST.encode())
 OTHERWISE = {
     "test.test_asyncio": AT_HOST,
@@ -22,7 +22,7 @@ OTHERWISE = {
 class Otherwise(importlib.machinery.SourceFileLoader):
     def get_code(self, name):
         old, new = OTHERWISE[".".join(name.split(".")[:2])]
-        # Not what was compiled of it before.
+        # Compiled anew: the cached bytecode has the old text.
         return self.source_to_code(self.get_data(self.path).replace(old, new), self.path)
 
 

@@ -1,6 +1,6 @@
 """Python's own http.server with keep-alive: headers and body leave in two writes.
 
-http11.py PORT DIRECTORY [ADDRESS]; also takes PUT, which answers with the length and sum of what came."""
+http11.py PORT DIRECTORY [ADDRESS]; also takes PUT, and answers with the length and sum of the data."""
 import functools
 import hashlib
 import http.server

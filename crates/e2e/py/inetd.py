@@ -1,5 +1,5 @@
-"""inetd.py greets|fork|vfork|spawn PORT: gives each connection to a program as its standard input and output, as inetd
-does, to one of its own or to cat."""
+"""inetd.py greets|fork|vfork|spawn PORT: gives each connection to a program as its standard input
+and output, as inetd does: to one of its own or to cat."""
 import os
 import signal
 import socket
@@ -14,7 +14,7 @@ def end(*_):
 def give(how, connection):
     fd = connection.fileno()
     if how == "vfork":
-        # As CPython does that where it can.
+        # CPython uses vfork for this where it can.
         subprocess.Popen(["cat"], stdin=connection, stdout=connection)
     elif how == "spawn":
         actions = [(os.POSIX_SPAWN_DUP2, fd, 0), (os.POSIX_SPAWN_DUP2, fd, 1)]
@@ -24,7 +24,7 @@ def give(how, connection):
         os.dup2(fd, 1)
         if how == "fork":
             os.execv("/bin/cat", ["cat"])
-        # And ends the connection before its peer does.
+        # It closes the connection before its peer does.
         os.write(1, os.read(0, 100_000))
         os._exit(0)
 

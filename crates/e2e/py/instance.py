@@ -1,11 +1,11 @@
 """instance.py echo|defers|sends|leaves|forks|late PORT: a server.
 
-echo   sends back what comes, and says how each connection has ended, and when
-defers the same, and waits for the first octets before somebody is accepted (TCP_DEFER_ACCEPT)
-sends  sends without an end to everybody
-leaves sends as much as it can to the first who comes, says how much that was, and ends
+echo   sends back what comes, and prints how each connection has ended, and when
+defers the same, and accepts a connection only with its first octets (TCP_DEFER_ACCEPT)
+sends  sends to every client without end
+leaves sends as much as it can to the first client, prints how much that was, and ends
 forks  leaves each connection to a child, which sends back what comes
-late   accepts somebody who says something, and the others a second later; sends back what comes
+late   accepts a client that sends data, and the others a second later; sends back what comes
 """
 import errno
 import os
@@ -18,7 +18,7 @@ PIECE = bytes(range(256)) * 256
 
 
 def every(listener, take):
-    """Does something with each that comes, and with each of those that has something to be read or can be sent to."""
+    """Accepts all connections, and calls take[0] for each one that is readable or writable."""
     listener.setblocking(False)
     selector = selectors.DefaultSelector()
     selector.register(listener, selectors.EVENT_READ)
@@ -62,7 +62,7 @@ def send(connection):
 def leave(listener):
     while True:
         connection, _ = listener.accept()
-        # Those who only look whether somebody is there say nothing.
+        # Probes that only look for a listener send nothing.
         if connection.recv(1):
             break
     connection.setblocking(False)

@@ -1,5 +1,5 @@
-"""leave.py close|exit PORT: two processes at one listener, of which one accepts and sends back what comes, and the
-other never accepts. At SIGUSR1 that one closes its listener, or ends."""
+"""leave.py close|exit PORT: two processes at one listener, one of which accepts and sends back what
+comes, while the other never accepts. At SIGUSR1 the latter closes its listener, or exits."""
 import os
 import selectors
 import signal
@@ -11,7 +11,7 @@ SHORT = 0.02
 
 
 def wait(listener, ready):
-    """Until something comes to it, or a moment has passed."""
+    """Waits until the listener has a connection, or for a moment."""
     with selectors.DefaultSelector() as selector:
         selector.register(listener, selectors.EVENT_READ)
         if ready:
@@ -25,7 +25,7 @@ def leave(listener, how):
     signal.signal(signal.SIGUSR1, lambda *_: leaves.append(True))
     wait(listener, True)
     while not leaves:
-        # Without a rest: whoever sleeps on something else leaves those who have come to the other.
+        # Without a rest: a process asleep on something else leaves its connections to the other.
         wait(listener, False)
     if how == "close":
         listener.close()

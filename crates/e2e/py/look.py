@@ -1,5 +1,5 @@
-"""look.py PLACE VERSION PID: asks a guardian what a process's stack does, as uncork stack stat does, but without looking into
-the process first. Says the answer."""
+"""look.py PLACE VERSION PID: asks a guardian what a process's stack does, as uncork stack stat
+does, but without looking into the process first. Prints the answer."""
 import array
 import json
 import socket

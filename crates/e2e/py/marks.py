@@ -1,5 +1,6 @@
-"""marks.py PORT: somebody at each of two ports, who may have come with data in his SYN (TCP Fast Open). The second listener is
-the kernel's alone when he has come, by an option that only the kernel has."""
+"""marks.py PORT: accepts one connection at each of two ports, perhaps with data in its SYN (TCP
+Fast Open). The second listener goes over to the kernel once its connection has come, by an option
+that only the kernel has."""
 import select
 import socket
 import sys

@@ -1,5 +1,6 @@
-"""narrow.py PORT: takes 100,000 octets in one call that waits for all of them, into a receive buffer of 4 KiB, and gives them
-back in one call that waits until all are taken, from a send buffer of 8 KiB."""
+"""narrow.py PORT: receives 100,000 octets in one call that waits for all of them, into a receive
+buffer of 4 KiB, and sends them back in one call that waits until all are taken, from a send buffer
+of 8 KiB."""
 import socket
 import sys
 

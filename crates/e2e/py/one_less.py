@@ -1,4 +1,4 @@
-"""one_less.py PORT DEVICE: answers each with what he says, once a device is there no more."""
+"""one_less.py PORT DEVICE: echoes what each client says, once a device is gone."""
 import socket
 import sys
 import time

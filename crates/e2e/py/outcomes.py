@@ -1,4 +1,4 @@
-"""outcomes.py FILE: one line for each test of a JUnit report, its name and how it went."""
+"""outcomes.py FILE: prints the name and the outcome of each test of a JUnit report."""
 import sys
 import xml.etree.ElementTree as tree
 

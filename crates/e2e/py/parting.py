@@ -1,5 +1,6 @@
-"""parting.py exit|_exit|exec|killed|handled FILE PORT: gives each of two clients who ask as much of a file as is taken without their reading,
-says how much that was, and ends, by itself or by a signal, or becomes another program."""
+"""parting.py exit|_exit|exec|killed|handled FILE PORT: sends each of two clients as much of a file
+as its connection takes while they do not read, prints how much that was, and ends, by itself or by
+a signal, or becomes another program."""
 import os
 import select
 import signal
@@ -17,7 +18,7 @@ def give(connection, data):
         try:
             taken += connection.send(data[taken:])
         except BlockingIOError:
-            # An instance grants room as it hears of what is wanted.
+            # An instance grants buffer space as it learns of the demand.
             if taken > len(data) // 2 or not select.select([], [connection], [], 1)[1]:
                 break
     print("taken", taken, flush=True)

@@ -1,5 +1,5 @@
-"""places.py PORT FAR: sockets of every kind there is under --stack. Says `name descriptor` of each, then waits for
-SIGTERM. FAR listens on PORT, too."""
+"""places.py PORT FAR: sockets of every kind there is under --stack. Prints `name descriptor` of
+each, then waits for SIGTERM. FAR listens on PORT, too."""
 import ctypes
 import fcntl
 import os
@@ -21,7 +21,7 @@ def say(name, one):
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
 waiting = socket.create_server(("", PORT))
-# A child of fork waits; this process does not.
+# This process never waits at this listener.
 shared = socket.create_server(("", PORT + 1))
 say("later", shared)
 loopback = socket.create_server(("127.0.0.1", PORT + 2))
@@ -34,7 +34,7 @@ say("unused", socket.socket())
 
 inside = socket.create_connection(("127.0.0.1", PORT))
 say("inside", inside)
-# Somebody from the other host may have been first, and be the one who asks for what comes next.
+# A connection from the other host may have been first, and may be the one that asks to go on.
 early = []
 while True:
     accepted, peer = waiting.accept()
@@ -44,7 +44,7 @@ while True:
 say("other-way", accepted)
 say("listener", waiting)
 
-# From the other host: the test's own, until one of them asks for what comes next.
+# Connections of the test, on the other host, until one of them asks to go on.
 while True:
     accepted = early.pop(0) if early else waiting.accept()[0]
     if accepted.recv(1) == b"g":
@@ -77,7 +77,7 @@ child = socket.create_connection((FAR, PORT))
 subprocess.run(["true"], pass_fds=[child.fileno()], check=True)
 say("child", child)
 
-# A child may have it, too, as it has another one that was connected by then.
+# A child may have this one, too, as it has another one that was already connected.
 divided = socket.socket()
 if os.fork() == 0:
     os._exit(0)
@@ -85,7 +85,7 @@ os.wait()
 divided.connect((FAR, PORT))
 say("forked", divided)
 
-# None of TCP's: nobody is to be told of it.
+# Not TCP: these must not be reported.
 local = socket.socket(socket.AF_UNIX)
 local.bind("\0places-%d" % PORT)
 local.listen()

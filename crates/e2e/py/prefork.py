@@ -1,6 +1,7 @@
-"""prefork.py PORT PEER: four workers that serve one connection after the other, as php-fpm's do. Each octet is answered: a line with
-the worker's number; for `c` what a peer at PEER, port PORT + 1, says to who connects there; or for `n` one when the listener
-has O_NONBLOCK, which all workers have then, for a moment."""
+"""prefork.py PORT PEER: four workers that serve one connection after the other, as php-fpm's do.
+Each octet is answered: with a line with the worker's number; for `c` with what a peer at PEER, port
+PORT + 1, says to a client; for `n` with a number while the listener has O_NONBLOCK, which then
+holds for all workers, for a moment."""
 import fcntl
 import os
 import socket

@@ -1,5 +1,5 @@
-"""recycled.py PORT EACH: four processes that accept at one port, each of which ends after EACH connections, and is replaced. A
-connection's first octet is said again."""
+"""recycled.py PORT EACH: four processes that accept at one port, each of which ends after EACH
+connections, and is replaced. A connection's first octet is echoed."""
 import os
 import signal
 import socket

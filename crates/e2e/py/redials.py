@@ -1,5 +1,5 @@
-"""redials.py HOST PORT: opens some connections, and others in their place for each SIGUSR1, as those may be lost. Says when
-all have been answered."""
+"""redials.py HOST PORT: opens some connections, and replaces them at each SIGUSR1, since they may
+be lost. Prints when all have been answered."""
 import signal
 import socket
 import sys

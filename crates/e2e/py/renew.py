@@ -1,5 +1,6 @@
-"""renew.py PORT: two processes at one listener, each of which sends back what comes first on a connection, and ends it.
-At SIGUSR1 they are told to end, and two others are started at once, as at a graceful restart of apache2."""
+"""renew.py PORT: two processes at one listener, each of which echoes the first data on a
+connection, and closes it. At SIGUSR1 they are told to end, and two others are started at once, as
+in a graceful restart of apache2."""
 import os
 import signal
 import socket

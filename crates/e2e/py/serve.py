@@ -1,7 +1,7 @@
-"""serve.py asyncio|selectors|threads PORT: a server on all addresses, IPv4 and IPv6 with one socket.
+"""serve.py asyncio|selectors|threads PORT: a server with one socket for all addresses, IPv4 and IPv6.
 
-A client says how many octets he sends, as eight octets, and sends them; after his FIN comes all that he has sent,
-backwards, and how the server knows his name, as a line."""
+A client sends the number of its octets, as eight octets, and then these; after its FIN it gets them
+back, reversed, and the server's name for it, as a line."""
 import asyncio
 import selectors
 import signal

@@ -1,4 +1,4 @@
-"""shares.py PORT: says its process id to everybody. Others may listen there, too."""
+"""shares.py PORT: tells each client its process id. Other processes may listen there, too."""
 import os
 import socket
 import sys

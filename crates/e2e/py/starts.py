@@ -1,7 +1,7 @@
-"""starts.py PORT: has three connections, each of which begins with its name, and starts programs by vfork, as CPython's
-subprocess does that: with every descriptor closed, one by one, but what is passed. One program gets a and echoes what
-comes there. Another one gets a duplicate of c and does nothing. b nobody gets. Of b and c this process echoes what comes,
-as told by epoll."""
+"""starts.py PORT: has three connections, each of which begins with its name, and starts programs by
+vfork, as CPython's subprocess does: with every descriptor closed, one by one, except the one that
+is passed. One program gets a and echoes what comes there. Another one gets a duplicate of c and
+does nothing. No program gets b. This process echoes what comes on b and c, as epoll reports it."""
 import os
 import select
 import socket
@@ -22,7 +22,7 @@ epoll = select.epoll()
 for fd in watched:
     epoll.register(fd, select.EPOLLIN)
 
-# It is looked for in the first directory, too, where it is not.
+# exec tries the first directory, too, where the program is not.
 environment = dict(os.environ, PATH="/nowhere:/usr/bin")
 passed = by_name[b"a"]
 program = ["python3", "-c", ECHO, str(passed.fileno())]

@@ -1,4 +1,5 @@
-"""turns.py PORT FILE [set]: four workers that take turns at accepting, by a lock on FILE; with `set` they wait in epoll(7)."""
+"""turns.py PORT FILE [set]: four workers that take turns at accepting, with a lock on FILE; with
+`set` they wait in epoll(7)."""
 import fcntl
 import os
 import select
@@ -9,7 +10,7 @@ WORKERS = 4
 
 
 def serve(listener, path, in_set):
-    """Accepts one at a time, as long as it has the lock, and serves without."""
+    """Accepts one connection while it holds the lock, and serves it without the lock."""
     lock = open(path, "w")
     if in_set:
         members = select.epoll()

@@ -1,7 +1,8 @@
-"""two_writes.py PORT: a thread for each connection, which answers a line in two writes: four octets, then the line. Behind
-"compute" it computes for a while between them; "tail" it answers by one writev(2) with nothing in its last piece, and "file"
-by sendfile(2) of more than the file has; so "page", with 64 KiB. Behind "ticks N" it writes so many octets, one at a time, with a pause
-before each, and asks for no answer; behind "much N" it gives so many to one write that waits."""
+"""two_writes.py PORT: a thread for each connection, which answers a line in two writes: four
+octets, then the line. After "compute" it computes for a while between them; it answers "tail" by
+one writev(2) whose last piece is empty, and "file" by a sendfile(2) of more than the file has, and
+so "page", with 64 KiB. After "ticks N" it writes N octets, one at a time, with a pause before each,
+and expects no answer; after "much N" it gives N octets to one write that waits."""
 import os
 import socket
 import sys

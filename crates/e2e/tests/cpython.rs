@@ -1,5 +1,5 @@
-//! CPython's own tests of everything that waits or talks: the same ones pass, fail and are
-//! skipped as without the library.
+//! CPython's own tests of everything that waits or talks: the same ones pass, fail and are skipped
+//! with the library as without it.
 //!
 //! Most of them sleep most of the time, so the plain run and the others go side by side. A test
 //! that differs gets two more chances in both, because some are flaky by themselves.
@@ -26,7 +26,7 @@ macro_rules! suites {
 }
 
 suites! {
-    // One of its modules takes as long as all the others do.
+    // One of its modules takes as long as all the others together.
     test_asyncio_fails_otherwise: "test_asyncio" without "test.test_asyncio.test_events.*";
     test_asyncio_events_fails_otherwise: "test_asyncio" only "test.test_asyncio.test_events.*";
     test_epoll_fails_otherwise: "test_epoll";
@@ -34,7 +34,7 @@ suites! {
     test_poll_fails_otherwise: "test_poll";
     test_selectors_fails_otherwise: "test_selectors";
     test_socket_fails_otherwise: "test_socket";
-    // All of it is behind this resource, although it stays on this machine.
+    // All of it needs this resource, although it stays on this machine.
     test_socketserver_fails_otherwise: "test_socketserver" resource "network";
     test_ssl_fails_otherwise: "test_ssl";
     test_subprocess_fails_otherwise: "test_subprocess";
@@ -72,7 +72,7 @@ fn suite(suite: Suite) -> Result<()> {
 struct Suite {
     module: &'static str,
     resource: Option<&'static str>,
-    /// Which of its tests, and which not, as patterns.
+    /// Patterns of the tests to run, and of those to leave out.
     only: Option<&'static str>,
     without: Option<&'static str>,
 }
@@ -82,12 +82,12 @@ impl Suite {
         Self { module, resource: None, only: None, without: None }
     }
 
-    /// Runs all of its tests, or those of these names.
+    /// Runs all of its tests, or those with these names.
     fn outcomes(&self, mode: &Mode, names: &[String]) -> Result<Outcomes> {
         let scratch = tempfile::tempdir()?;
         let report = scratch.path().join("report.xml");
         let mut command = mode.command(PYTHON)?;
-        // VSOCK is no TCP, and where no host answers it these tests hang, library or not.
+        // VSOCK is not TCP, and where no host answers, these tests hang even without the library.
         command.args(["-m", "test", "-v", "-i", "*VSOCK*", "--junit-xml"]).arg(&report);
         command.arg("--tempdir").arg(scratch.path());
         command.args(self.resource.iter().flat_map(|resource| ["-u", resource]));
@@ -108,7 +108,7 @@ impl Suite {
         cpython::outcomes(&report)
     }
 
-    /// Tests that never went in `mode` as they ever went plain, each with both stories.
+    /// Returns the tests that never ended in `mode` as they ever did plain, each with both outputs.
     fn differences(
         &self,
         mode: &Mode,

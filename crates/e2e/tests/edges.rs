@@ -1,5 +1,5 @@
-//! What a C programmer would see differ: each test compares what a program of `c/` prints
-//! without the library and with it, in both ways of holding, spinning or not.
+//! What a C programmer would see differ: each test compares the output of a program of `c/` without
+//! the library and with it, in both ways of holding, with and without spinning.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ use uncork_e2e::skip::{note, root, skip};
 use uncork_e2e::{Mode, alone, beside_others, soak};
 use uncork_posix::config::{Hold, variable};
 
-/// With a long bound as well, under which the timer does not hide a push that is missing.
+/// Adds a mode with a long bound, under which the timer does not hide a missing push.
 fn also_long_held() -> Vec<Mode> {
     let mut modes = Mode::both_and_spinning();
     modes.extend(Mode::both().into_iter().map(|mode| mode.with("UNCORK_BOUND", "50ms")));
@@ -83,7 +83,7 @@ fn a_copied_closed_or_high_descriptor_loses_bytes() -> Result<()> {
         let why = format!(
             "descriptors past {hard} need root with CAP_SYS_RESOURCE, or a higher limit (ulimit -Hn)"
         );
-        // Root without that capability is a container that nobody can make any better.
+        // Root without that capability is a container in which nothing can be done about it.
         if root() {
             note(&why);
         } else {
@@ -134,7 +134,7 @@ fn readiness_is_reported_twice_or_never() -> Result<()> {
     same_facts("edges", &[], &Mode::both_and_spinning())
 }
 
-/// With the longest bound, so that what did not push shows as a byte that comes late.
+/// With the longest bound, so that a missing push shows as a byte that comes late.
 #[test]
 fn a_wait_does_not_push_what_is_held() -> Result<()> {
     let _alone = alone();
@@ -149,8 +149,8 @@ fn a_wait_does_not_push_what_is_held() -> Result<()> {
     same_facts_in_time("pushes", &[], &modes)
 }
 
-/// Found by the property test: the timer had taken a socket off the list of those that hold
-/// something, and not yet sent what it held.
+/// Found by the property test: the timer had taken a socket off the list of those that hold bytes,
+/// and had not yet sent what it held.
 #[test]
 fn bytes_sent_at_the_moment_of_the_timer_are_lost_or_reordered() -> Result<()> {
     let _alone = alone();
@@ -173,7 +173,7 @@ fn bytes_before_a_busy_loop_arrive_late() -> Result<()> {
     Ok(())
 }
 
-/// It has one of its own, which libc uses in the same way.
+/// The timer uses a signal that glibc hides from programs, and uses itself.
 #[test]
 fn the_program_notices_the_signal_that_wakes_the_timer() -> Result<()> {
     let _shared = beside_others();
@@ -186,7 +186,7 @@ fn bytes_are_late_when_the_main_thread_has_ended() -> Result<()> {
     same_facts_in_time("leader", &[], &Mode::both_and_spinning())
 }
 
-/// While two threads share it, every use of a descriptor costs more.
+/// While two threads share the table, every use of a descriptor costs more.
 #[test]
 fn the_timer_shares_the_table_of_descriptors_without_need() -> Result<()> {
     let _alone = alone();
@@ -194,13 +194,13 @@ fn the_timer_shares_the_table_of_descriptors_without_need() -> Result<()> {
     let alone = "threads: 2, with a table of their own: 1";
     let said = tables(&Mode::held(Hold::Kernel))?;
     ensure!(said.contains(alone), "{said}");
-    // What is gathered in the process may have to be sent after its descriptor was closed.
+    // Bytes held in the process may have to be sent after their descriptor was closed.
     let said = tables(&Mode::held(Hold::User))?;
     ensure!(said.contains("threads: 2, with a table of their own: 0"), "{said}");
     Ok(())
 }
 
-/// As `uncork run` opens it, to see whether the loader can.
+/// As `uncork run` opens the library, to see whether the loader can.
 #[test]
 fn a_library_that_no_call_comes_to_starts_all_the_same() -> Result<()> {
     let _shared = beside_others();
@@ -208,7 +208,7 @@ fn a_library_that_no_call_comes_to_starts_all_the_same() -> Result<()> {
     let path = library.to_str().context("a path in UTF-8")?;
     let (said, _) = facts("opened", &[path], &Mode::plain())?;
     ensure!(said == "idle\n", "opened with dlopen: {said}");
-    // Preloaded, it is the same object, and at work.
+    // When preloaded, it is the same object, and active.
     let (said, _) = facts("opened", &[path], &Mode::held(Hold::Kernel))?;
     ensure!(said == "at work\n", "preloaded: {said}");
     Ok(())
@@ -222,7 +222,7 @@ fn a_module_that_brings_its_own_io_uring_does_not_find_it() -> Result<()> {
     same_facts("modules", &[path], &Mode::both())
 }
 
-/// glibc's dlsym(3) waits for the lock that dlopen(3) has while constructors run.
+/// glibc's dlsym(3) waits for the lock that dlopen(3) holds while constructors run.
 #[test]
 fn a_constructor_that_waits_for_a_thread_waits_for_ever() -> Result<()> {
     let _shared = beside_others();

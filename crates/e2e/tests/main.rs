@@ -1,4 +1,4 @@
-//! All of them in one program: what waits is beside what works, and what measures time is alone among all.
+//! One program: waiting tests run beside working ones, and tests that measure time run alone.
 
 mod cpython;
 mod edges;

@@ -1,4 +1,4 @@
-//! The delayed-ACK experiment, with both programs run for real.
+//! The delayed-ACK experiment, with real runs of both programs.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
 mod namespaces;
@@ -14,7 +14,7 @@ use pair::{Server, ack, client, client_in, delay_ms, gone, send};
 
 use crate::common::refused;
 
-/// What the reference run must show follows from the kernel that it runs on.
+/// What the reference run must show depends on the kernel that it runs on.
 #[test]
 fn the_reference_run_has_a_line_for_each_segment_and_a_verdict() {
     uncork_calm::asserted("the_reference_run_has_a_line_for_each_segment_and_a_verdict", || {
@@ -35,7 +35,7 @@ fn the_reference_run_has_a_line_for_each_segment_and_a_verdict() {
         assert_eq!(verdict["ended_by"], "the client");
         assert_eq!(verdict["verdict"]["segments"], segments.len() as u64);
         match verdict["local_kernel"]["mss_boundary"].as_str().unwrap() {
-            // Reads send the ACKs, so that a busy machine, which lets the reader wait, makes one late.
+            // Reads send the ACKs, so a busy machine that delays the reader makes one late.
             "after" => {
                 let late = verdict["verdict"]["late"].as_u64().unwrap();
                 assert!(late * 10 <= segments.len() as u64, "{verdict}");
@@ -49,7 +49,7 @@ fn the_reference_run_has_a_line_for_each_segment_and_a_verdict() {
     });
 }
 
-/// No read of it empties the buffer, so none sends an ACK: what is left are the credits.
+/// No read empties the receive buffer, so none sends an ACK: only the quick-ACK credits do.
 #[test]
 fn a_reader_that_stays_behind_shows_the_credits() {
     uncork_calm::asserted("a_reader_that_stays_behind_shows_the_credits", || {
@@ -85,8 +85,8 @@ fn a_small_window_has_fewer_credits() {
     });
 }
 
-/// TCP_QUICKACK as it is after a read is as it was when the data came in. Where it is 0 the kernel
-/// waits for an answer to send the ACK with, and that is what the server's times must show.
+/// A read leaves TCP_QUICKACK as it was when the data arrived. Where it is 0, the kernel holds the
+/// ACK back for a reply to carry it, and the server's times must show that.
 #[test]
 fn ack_delays_agree_with_the_receivers_quickack() {
     uncork_calm::asserted("ack_delays_agree_with_the_receivers_quickack", || {
@@ -101,7 +101,7 @@ fn ack_delays_agree_with_the_receivers_quickack() {
             .map(|(read, segment)| (read["quickack_after"].as_bool().unwrap(), delay_ms(segment)))
             .collect();
         let agreeing = pairs.iter().filter(|(quick, delay)| *quick == (*delay < 20.0)).count();
-        // A reader that is not woken at once asks too late. That is seldom.
+        // A reader that is woken late reads the option too late. That is rare.
         assert!(agreeing * 10 >= pairs.len() * 9, "{pairs:?}");
         for state in [true, false] {
             assert!(pairs.iter().filter(|(quick, _)| *quick == state).count() >= 5, "{pairs:?}");
@@ -126,7 +126,7 @@ fn a_receiver_that_talks_shows_how_its_kernel_counts() {
     });
 }
 
-/// The kernel counts its late ACKs, and tcpdump sees them: all three must say the same.
+/// The kernel counts its late ACKs, and tcpdump captures them: all three accounts must agree.
 #[test]
 fn the_verdict_is_what_a_capture_shows() {
     uncork_calm::asserted("the_verdict_is_what_a_capture_shows", || {
@@ -148,10 +148,10 @@ fn the_verdict_is_what_a_capture_shows() {
         }
         let judged = &verdict["verdict"];
         assert_eq!(judged["kind"], "quick_then_late", "{verdict}");
-        // An ACK on the line between the two may fall on either side of it.
+        // An ACK at the threshold may fall on either side of it.
         let seen = captured[..timed.len()].iter().filter(|delay| **delay > 20.0).count() as u64;
         assert!(judged["late"].as_u64().unwrap().abs_diff(seen) <= 1, "{seen}, {verdict}");
-        // The last one may have been on its way when the client ended.
+        // The last one may still have been in flight when the client ended.
         assert!(judged["late"].as_u64().unwrap().abs_diff(delayed) <= 1, "{delayed}, {verdict}");
     });
 }
@@ -168,7 +168,7 @@ fn usr1_pauses_all_connections() {
     let gaps: Vec<_> = times.windows(2).map(|two| two[1] - two[0]).collect();
     let longest = gaps.iter().copied().fold(0.0, f64::max);
     assert!((0.95..1.6).contains(&longest), "{longest}");
-    // After it, it goes on.
+    // The connection goes on after the pause.
     assert!(times.last().unwrap() - 0.7 - longest > 0.2, "{times:?}");
 }
 
@@ -195,7 +195,7 @@ fn a_killed_client_ends_its_connection_and_nothing_else() {
     reader.kill();
     assert_eq!(server.event("verdict")["ended_by"], "the client");
     assert!(gone(pid), "not reaped");
-    // The next one is served as if nothing had been.
+    // The next client is served as if nothing had happened.
     client(&server, "-t 0.3 localhost").end();
     assert_eq!(server.event("verdict")["connection"], "2");
 }

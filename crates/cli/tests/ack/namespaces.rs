@@ -2,7 +2,7 @@
 
 use std::process::{Child, Command, Stdio};
 
-/// Gone, with all in them, when this is dropped, and so also when the test fails.
+/// The namespaces, which are removed when this is dropped, and so also when the test fails.
 pub(crate) struct Namespaces {
     pub(crate) here: String,
     pub(crate) there: String,
@@ -12,7 +12,7 @@ pub(crate) struct Namespaces {
 pub(crate) const HERE: &str = "192.0.2.1";
 
 impl Namespaces {
-    /// `None`, with the reason on standard error, for whom may not make them.
+    /// Returns `None`, with the reason on standard error, to a caller that may not make namespaces.
     pub(crate) fn make(test: &str) -> Option<Self> {
         let reason = if !nix::unistd::geteuid().is_root() {
             "needs root"
@@ -46,7 +46,7 @@ impl Namespaces {
         }
     }
 
-    /// A counter of TCP in one of them.
+    /// Reads one of the kernel's TCP counters in a namespace.
     pub(crate) fn counter(namespace: &str, name: &str) -> u64 {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", namespace, "cat", "/proc/net/netstat"]);
@@ -66,11 +66,11 @@ impl Drop for Namespaces {
     }
 }
 
-/// tcpdump in a namespace, and then what it saw.
+/// tcpdump in a namespace, and afterwards what it captured.
 pub(crate) struct Capture(Option<Child>);
 
 impl Capture {
-    /// Starts, and returns when it listens.
+    /// Starts tcpdump, and returns once it captures.
     pub(crate) fn start(namespace: &str, port: u16) -> Self {
         use std::io::{BufRead as _, BufReader};
         let mut command = Command::new("ip");
@@ -84,19 +84,19 @@ impl Capture {
             line.clear();
             assert!(stderr.read_line(&mut line).unwrap() > 0, "tcpdump did not start");
         }
-        // Kept open: tcpdump says how much it saw when it ends.
+        // Kept open: tcpdump writes its packet counts there when it ends.
         child.stderr = Some(stderr.into_inner());
         Self(Some(child))
     }
 
-    /// Milliseconds from each segment with data to the first ACK that covers it.
+    /// Returns the milliseconds from each segment with data to the first ACK that covers it.
     pub(crate) fn ack_delays_ms(mut self) -> Vec<f64> {
         let child = self.0.take().unwrap();
         super::pair::send(child.id(), nix::sys::signal::Signal::SIGINT);
         let output = child.wait_with_output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         let (mut open, mut delays): (Vec<(u64, f64)>, _) = (Vec::new(), Vec::new());
-        // It ends the line that the signal may have cut, even if there was none.
+        // At the signal tcpdump ends the line with a newline, even if none had been begun.
         for line in text.lines().filter(|line| !line.is_empty()) {
             let at: f64 = line.split_whitespace().next().unwrap().parse().unwrap();
             let after = |mark| line.split(mark).nth(1).and_then(|rest| rest.split(',').next());

@@ -1,4 +1,4 @@
-//! A server and a client of the experiment, each killed by its own handle when a test is over.
+//! A server and a client of the experiment, each killed by its own handle when a test ends.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt as _;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::common::uncork;
 
-/// `uncork ack`, perhaps in a network namespace.
+/// Returns `uncork ack` as a command, in a network namespace if one is given.
 pub(crate) fn ack(namespace: Option<&str>) -> Command {
     let own = uncork();
     let mut command = match namespace {
@@ -39,7 +39,7 @@ impl Server {
         Self::start_in(None, words)
     }
 
-    /// Starts a server on a free port, and reads which.
+    /// Starts a server on a free port, and reads the port number.
     pub(crate) fn start_in(namespace: Option<&str>, words: &str) -> Self {
         let mut command = ack(namespace);
         command.args(["server", "-p", "0", "--json"]).args(words.split_whitespace());
@@ -51,14 +51,14 @@ impl Server {
         server
     }
 
-    /// The next object, which must come.
+    /// Returns the next object, which must come.
     pub(crate) fn json(&mut self) -> Value {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"))
     }
 
-    /// The next object of this kind; the others before it are passed over.
+    /// Returns the next object of this kind, and skips the others before it.
     pub(crate) fn event(&mut self, name: &str) -> Value {
         loop {
             let object = self.json();
@@ -68,7 +68,7 @@ impl Server {
         }
     }
 
-    /// The segments of the next connection to end, and its verdict.
+    /// Returns the segments of the next connection to end, and its verdict.
     pub(crate) fn connection(&mut self) -> (Vec<Value>, Value) {
         let mut segments = Vec::new();
         loop {
@@ -89,7 +89,7 @@ impl Server {
         send(self.pid(), signal);
     }
 
-    /// Waits for its end: the exit status, and what it had to say on standard error.
+    /// Waits for the server to end; returns its exit status and standard error.
     pub(crate) fn end(&mut self) -> (Option<i32>, String) {
         let mut complaint = String::new();
         self.stdout.read_to_string(&mut String::new()).unwrap();
@@ -105,11 +105,11 @@ impl Drop for Server {
     }
 }
 
-/// A client that runs.
+/// A running client.
 pub(crate) struct Client(Option<Child>);
 
 impl Client {
-    /// Its end: what it printed, which must be JSON, and its exit status 0.
+    /// Waits for exit status 0, and returns what the client printed, which must be JSON.
     pub(crate) fn end(mut self) -> Vec<Value> {
         let output = self.0.take().unwrap().wait_with_output().unwrap();
         objects(&output)
@@ -154,7 +154,7 @@ pub(crate) fn send(pid: u32, signal: Signal) {
     kill(Pid::from_raw(pid.try_into().unwrap()), signal).unwrap();
 }
 
-/// Waits until there is no such process any more, not even as a zombie.
+/// Waits until no such process exists any more, not even as a zombie.
 pub(crate) fn gone(pid: u64) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(5) {
@@ -166,7 +166,7 @@ pub(crate) fn gone(pid: u64) -> bool {
     false
 }
 
-/// Milliseconds from the departure to the ACK.
+/// Returns the milliseconds from the segment's departure to its ACK.
 pub(crate) fn delay_ms(segment: &Value) -> f64 {
     segment["ack_delay_us"].as_f64().unwrap_or_else(|| panic!("{segment}")) / 1e3
 }

@@ -7,12 +7,12 @@ const SERVER: ([u8; 4], u16) = ([10, 0, 0, 2], 8080);
 const SYN: u8 = 2;
 const ACK: u8 = 16;
 const PSH: u8 = 8;
-/// There and back.
+/// The round-trip time.
 const ROUND_TRIP: Duration = Duration::from_micros(200);
 
 type End = ([u8; 4], u16);
 
-/// Frames with their times.
+/// Frames with their timestamps.
 pub(crate) struct Trace {
     frames: Vec<(Duration, Vec<u8>)>,
     now: Duration,
@@ -63,7 +63,7 @@ impl Trace {
         }
     }
 
-    /// Somebody sets the clock of the machine that captures.
+    /// Sets the capturing machine's clock back.
     pub(crate) fn set_clock_back(&mut self, by: Duration) {
         self.now -= by;
     }
@@ -76,7 +76,7 @@ impl Trace {
         trace
     }
 
-    /// So many such connections.
+    /// Makes this many such connections.
     pub(crate) fn many(connections: u16) -> Self {
         let mut all = Self::new(CLIENT);
         for number in 0..connections {
@@ -109,12 +109,12 @@ impl Trace {
         }
     }
 
-    /// A last segment with an option that is longer than the header.
+    /// Adds a segment with an option that is longer than the header.
     pub(crate) fn lie_in_option(&mut self) {
         self.send(0, ACK, &[8, 200, 0, 0], b"");
     }
 
-    /// A last packet with a total length that is longer than its frame.
+    /// Adds a packet whose total length is longer than its frame.
     pub(crate) fn lie_in_length(&mut self) {
         self.send(0, ACK, &[], b"");
         if let Some((_, frame)) = self.frames.last_mut() {
@@ -126,7 +126,7 @@ impl Trace {
         self.now += time;
     }
 
-    /// A segment from client (0) or server (1).
+    /// Adds a segment from the client (0) or the server (1).
     fn send(&mut self, from: usize, flags: u8, options: &[u8], data: &[u8]) {
         let mut ends = [self.client, SERVER];
         ends.rotate_left(from);
@@ -147,7 +147,7 @@ impl Trace {
         self.frames.push((self.now, frame));
     }
 
-    /// As tcpdump writes it.
+    /// Returns the file as tcpdump writes it.
     pub(crate) fn pcap(&self) -> Vec<u8> {
         let head: [u32; 6] = [0xa1b2_c3d4, 2 | 4 << 16, 0, 0, 262_144, 1];
         let mut file: Vec<u8> = head.into_iter().flat_map(u32::to_le_bytes).collect();
@@ -161,14 +161,14 @@ impl Trace {
         file
     }
 
-    /// As Wireshark writes it.
+    /// Returns the file as Wireshark writes it.
     pub(crate) fn pcapng(&self) -> Vec<u8> {
         let mut file = Self::pcapng_head(&[1]);
         self.pcapng_packets(0, &mut file);
         file
     }
 
-    /// With another interface whose frames cannot be read.
+    /// Returns a pcapng file with a second interface whose frames cannot be read.
     pub(crate) fn pcapng_with_usb(&self) -> Vec<u8> {
         let mut file = Self::pcapng_head(&[189, 1]);
         let usb = [0, 0, 0, 4, 4].into_iter().flat_map(u32::to_le_bytes);

@@ -1,18 +1,17 @@
-//! The command lines that the documents show: from fenced blocks and code spans of Markdown, from
-//! the examples and the bold words of man pages.
+//! The command lines in the documents: fenced blocks and code spans of Markdown, examples and bold
+//! words of man pages.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A line of a document that shows commands, and where it stands.
+/// A line of a document that shows commands, and its place.
 #[derive(Debug, Clone)]
 pub(crate) struct Shown {
     /// `FILE:LINE`.
     pub(crate) place: String,
-    /// As somebody would type it.
+    /// The line as a user would type it.
     pub(crate) line: String,
-    /// Whether it is an example of its own; else it is mentioned in a sentence, and may lack the
-    /// end.
+    /// Whether it is a complete example; otherwise a sentence mentions it, perhaps in part.
     pub(crate) whole: bool,
 }
 
@@ -21,7 +20,7 @@ pub(crate) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
 }
 
-/// Everything that the documents show.
+/// Returns all command lines that the documents show.
 pub(crate) fn all() -> Vec<Shown> {
     let root = repository();
     let mut shown = Vec::new();
@@ -34,7 +33,7 @@ pub(crate) fn all() -> Vec<Shown> {
     shown
 }
 
-/// The documents: Markdown of the whole repository, man pages and what they are made from.
+/// Lists the documents: Markdown of the whole repository, man pages and their sources.
 pub(crate) fn files() -> Vec<PathBuf> {
     let root = repository();
     let mut files = Vec::new();
@@ -59,7 +58,7 @@ pub(crate) fn files() -> Vec<PathBuf> {
     files
 }
 
-/// Fenced blocks line by line, and the code spans between them.
+/// Returns fenced blocks line by line, and the code spans between them.
 fn markdown(place: &str, text: &str) -> Vec<Shown> {
     let mut shown = Vec::new();
     let mut prose = String::new();
@@ -90,7 +89,7 @@ fn markdown(place: &str, text: &str) -> Vec<Shown> {
     shown
 }
 
-/// What stands between single backticks.
+/// Returns the text between single backticks.
 fn spans(place: &str, from: usize, prose: &str) -> Vec<Shown> {
     let mut shown = Vec::new();
     let mut number = from;
@@ -104,7 +103,7 @@ fn spans(place: &str, from: usize, prose: &str) -> Vec<Shown> {
     shown
 }
 
-/// Examples (`.EX` to `.EE`), and what is set in bold.
+/// Returns examples (`.EX` to `.EE`), and text in bold.
 fn roff(place: &str, text: &str) -> Vec<Shown> {
     let mut shown = Vec::new();
     let mut example = false;
@@ -115,7 +114,7 @@ fn roff(place: &str, text: &str) -> Vec<Shown> {
             Some(".EE" | ".fi") => example = false,
             _ if example => shown.push(Shown { place, line: plain(line), whole: true }),
             Some(".B" | ".BR" | ".BI") => {
-                // One argument in quotation marks is one command line.
+                // A quoted argument is one command line.
                 if let Some(quoted) = line.split('"').nth(1) {
                     shown.push(Shown { place, line: plain(quoted), whole: false });
                 }
@@ -126,7 +125,7 @@ fn roff(place: &str, text: &str) -> Vec<Shown> {
     shown
 }
 
-/// Without the escapes of groff_man(7) that our pages use.
+/// Removes those escapes of groff_man(7) that our pages use.
 pub(crate) fn plain(line: &str) -> String {
     let mut text = line.to_owned();
     for (escape, character) in
@@ -137,8 +136,8 @@ pub(crate) fn plain(line: &str) -> String {
     text.replace("\\fR", "").replace("\\&", "").replace("\\e", "\\")
 }
 
-/// The commands of a shell line: each a list of words without what redirects it, and without the
-/// assignments before it. Those in `$(…)` are commands as well; what they print is `1`.
+/// Splits a shell line into its commands: each a list of words without redirections and leading
+/// assignments. Those in `$(…)` count as commands, too; their output is taken as `1`.
 pub(crate) fn commands(line: &str) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     let mut words = Vec::new();
@@ -181,7 +180,7 @@ pub(crate) fn commands(line: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// The next word, and the command substitutions in it.
+/// Returns the next word, and the command substitutions in it.
 fn word(characters: &mut std::iter::Peekable<std::str::Chars>) -> (String, Vec<String>) {
     let (mut word, mut inner) = (String::new(), Vec::new());
     let mut quote = None;

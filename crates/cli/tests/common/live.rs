@@ -1,4 +1,4 @@
-//! What the tests of live tracing share.
+//! Helpers that the tests of live tracing share.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// All connections here are of one process: one test at a time.
+/// Serialises the tests: all connections here belong to one process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether tracing is allowed. If not, the test says so; in CI it fails.
+/// Returns whether tracing is allowed. If not, the test says so; in CI it fails.
 pub(crate) fn may_trace() -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
@@ -28,7 +28,7 @@ pub(crate) fn may_trace() -> bool {
     root
 }
 
-/// Asks `times` times, and how long that took.
+/// Sends `times` requests, and returns how long they took.
 pub(crate) fn ask(address: SocketAddr, times: usize) -> Duration {
     let mut stream = TcpStream::connect(address).unwrap();
     let begin = std::time::Instant::now();
@@ -45,12 +45,12 @@ pub(crate) fn doctor(arguments: &[&str]) -> Command {
     command
 }
 
-/// Traces this process while `exchange` runs. The report and the exit status.
+/// Traces this process while `exchange` runs; returns the report and the exit status.
 pub(crate) fn traced<T>(exchange: impl FnOnce() -> T) -> (T, Value, i32) {
     traced_process(std::process::id(), &[], exchange)
 }
 
-/// Traces a process with more arguments while `exchange` runs.
+/// Traces a process, with more arguments, while `exchange` runs.
 pub(crate) fn traced_process<T>(
     pid: u32,
     arguments: &[&str],
@@ -85,7 +85,7 @@ pub(crate) fn kinds(report: &Value) -> Vec<&str> {
     findings.map(|finding| finding["kind"].as_str().unwrap()).collect()
 }
 
-/// The finding of this kind; there has to be one.
+/// Returns the finding of this kind, which must exist.
 pub(crate) fn finding<'a>(report: &'a Value, kind: &str) -> &'a Value {
     let connections = report["connections"].as_array().unwrap();
     let mut findings = connections.iter().flat_map(|c| c["findings"].as_array().unwrap());
@@ -93,7 +93,7 @@ pub(crate) fn finding<'a>(report: &'a Value, kind: &str) -> &'a Value {
     found.unwrap_or_else(|| panic!("no {kind}: {report:#}"))
 }
 
-/// The process of this name that descends from another one.
+/// Returns the descendant of a process that has this name.
 pub(crate) fn descendant(of: u32, name: &str) -> u32 {
     let children = std::fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap();
     let named = |pid: &u32| {

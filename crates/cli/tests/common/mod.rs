@@ -1,4 +1,4 @@
-//! What the tests of the command share.
+//! Helpers that the tests of the command share.
 #![allow(dead_code)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
@@ -16,10 +16,10 @@ use std::sync::OnceLock;
 /// The uncork that was built for this test.
 pub(crate) const UNCORK: &str = env!("CARGO_BIN_EXE_uncork");
 
-/// Stands in for the library: says when it is loaded, and reports at its end.
+/// A stand-in for the library that says when it is loaded, and reports at exit.
 const LIBRARY_SOURCE: &str = include_str!("library.c");
 
-/// uncork with the stand-in library and none of the caller's settings.
+/// Returns `uncork` with the stand-in library and without the caller's settings.
 pub(crate) fn uncork() -> Command {
     let mut command = Command::new(UNCORK);
     for (name, _) in std::env::vars_os() {
@@ -31,14 +31,14 @@ pub(crate) fn uncork() -> Command {
     command
 }
 
-/// `uncork run` with these arguments.
+/// Returns `uncork run` with these arguments.
 pub(crate) fn run(arguments: &[&str]) -> Command {
     let mut command = uncork();
     command.arg("run").args(arguments);
     command
 }
 
-/// Its output.
+/// Runs a command and returns its output.
 pub(crate) fn output(command: &mut Command) -> Output {
     command.output().unwrap()
 }
@@ -51,7 +51,7 @@ pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// Asserts the exit status and one sentence that names `what`.
+/// Asserts the exit status, and a single sentence that names `what`.
 pub(crate) fn refused(command: &mut Command, code: i32, what: &str) {
     let output = output(command);
     let sentence = stderr(&output);
@@ -66,7 +66,7 @@ pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
     let (_, path) = LIBRARY.get_or_init(|| {
         let directory = tempfile::tempdir().unwrap();
-        // Unprivileged users, as which some tests run programs, must reach it.
+        // Some tests run programs as unprivileged users, which must reach it.
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let path = directory.path().join("libuncork.so");
         compile(LIBRARY_SOURCE, &path, &["-shared", "-fPIC"]);
@@ -84,11 +84,11 @@ pub(crate) fn compile(source: &str, output: &Path, flags: &[&str]) {
     assert!(compiled.success());
 }
 
-/// Builds a Go program, or says that `test` is skipped for want of Go; where everything has to run, that
-/// is a failure (`scripts/setup test` installs it).
+/// Builds a Go program, or says that `test` is skipped because Go is missing; where everything has
+/// to run, that is a failure (`scripts/setup test` installs Go).
 pub(crate) fn compile_go(test: &str, source: &Path, output: &Path) -> bool {
     let mut command = Command::new("go");
-    // What it compiles of its own library is kept for the next test, and the next run.
+    // Compiled parts of the standard library are kept for the next test and the next run.
     command.env("GOCACHE", Path::new(env!("CARGO_TARGET_TMPDIR")).join("go"));
     command.env("CGO_ENABLED", "0").env("GOFLAGS", "").arg("build");
     match command.arg("-o").arg(output).arg(source).output() {
@@ -103,22 +103,21 @@ pub(crate) fn compile_go(test: &str, source: &Path, output: &Path) -> bool {
     true
 }
 
-/// A file that can be executed.
+/// Writes an executable file.
 pub(crate) fn executable(path: &Path, content: impl AsRef<[u8]>) {
     let draft = path.with_extension("draft");
     fs::write(&draft, content).unwrap();
     copy_executable(&draft, path);
 }
 
-/// Copies a program. By another process: had this one the copy open for writing, a child that
-/// another thread starts meanwhile would have it as well, and it could not be executed.
+/// Copies a program, by another process: if this one had the copy open for writing, a child that
+/// another thread starts meanwhile would inherit the descriptor, and exec would fail.
 pub(crate) fn copy_executable(from: &Path, to: &Path) {
     let copied = Command::new("install").args(["-m", "755"]).args([from, to]).status().unwrap();
     assert!(copied.success());
 }
 
-/// Whether this test may do what only root can; says so if not, and does not let it pass in
-/// silence where everything has to run.
+/// Returns whether this test runs as root; says so if not, and fails where everything has to run.
 pub(crate) fn needs_root(test: &str) -> bool {
     if nix::unistd::geteuid().is_root() {
         return true;
@@ -128,7 +127,7 @@ pub(crate) fn needs_root(test: &str) -> bool {
     false
 }
 
-/// An uncork that a user without rights can execute, in a directory that must be kept.
+/// Returns an uncork that an unprivileged user can execute, and its directory, which must be kept.
 pub(crate) fn uncork_of_nobody() -> (tempfile::TempDir, Command) {
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();

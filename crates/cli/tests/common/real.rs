@@ -38,24 +38,24 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// libuncork.so as cargo builds it, beside the uncork under test.
+/// Returns the libuncork.so that cargo builds beside the uncork under test.
 pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| built().join("libuncork.so"))
 }
 
-/// Has cargo build the library and the published client and server beside the uncork under test, in the profile
-/// of that; where they are.
+/// Has cargo build the library and the published client and server beside the uncork under test, in
+/// the same profile; returns their directory.
 ///
-/// All packages together, as `cargo test --workspace` builds them: of one alone, dependencies have fewer features,
-/// and are compiled once more.
+/// It builds all packages together, like `cargo test --workspace`: for one package alone,
+/// dependencies have fewer features and would be compiled once more.
 pub(crate) fn built() -> &'static Path {
     let directory = Path::new(crate::common::UNCORK).parent().unwrap();
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--quiet", "--workspace", "--lib"]);
     build.args(["--bin", "tcp_nodelay_client", "--bin", "tcp_nodelay_server", "--target-dir"]);
     build.arg(directory.parent().unwrap());
-    // cargo keeps the profile dev in a directory called debug, every other by its own name.
+    // cargo calls the directory of profile dev debug, and that of every other profile by its name.
     let profile = directory.file_name().unwrap();
     if profile != "debug" {
         build.arg("--profile").arg(profile);
@@ -74,7 +74,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Starts it by `launch`, an uncork command line that lacks only the program.
+    /// Starts the writer by `launch`, an uncork command line that lacks only the program.
     pub(crate) fn start(launch: &mut Command, how: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -95,7 +95,7 @@ impl Writer {
     }
 }
 
-/// Waits until `happened`.
+/// Waits until `happened` returns true.
 pub(crate) fn until(mut happened: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !happened() {
@@ -104,7 +104,7 @@ pub(crate) fn until(mut happened: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a process is stopped.
+/// Returns whether a process is stopped.
 pub(crate) fn is_stopped(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     stat.rsplit(") ").next().unwrap().starts_with('T')

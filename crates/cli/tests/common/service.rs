@@ -14,7 +14,7 @@ use super::{UNCORK, library, stderr};
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// A host with a device that a stack can have.
+/// Makes a host with a device that a stack can take.
 pub(crate) fn host(label: &str) -> Namespace {
     let host = Namespace::new(label).unwrap();
     host.ip("link add eth0 type veth peer name eth1").unwrap();
@@ -25,7 +25,7 @@ pub(crate) fn host(label: &str) -> Namespace {
     host
 }
 
-/// A name that no other test has.
+/// Returns a name that no other test uses.
 pub(crate) fn name(label: &str) -> String {
     format!("test-{label}-{}", std::process::id())
 }
@@ -44,7 +44,7 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// One that has said that it is ready.
+/// A service that has reported readiness.
 pub(crate) struct Service {
     child: Child,
     pub(crate) said: String,
@@ -68,7 +68,7 @@ impl Service {
         Pid::from_raw(self.child.id().try_into().unwrap())
     }
 
-    /// What it has said on standard error when it has ended, and how.
+    /// Waits for its end; returns its exit status and the rest of its standard error.
     pub(crate) fn end(mut self, signal: Signal) -> (Option<i32>, String) {
         kill(self.pid(), signal).unwrap();
         drop(self.child.stdout.take());
@@ -77,7 +77,7 @@ impl Service {
     }
 }
 
-/// The file of a service.
+/// Returns the path of a service's file.
 pub(crate) fn file(directory: &str, name: &str) -> PathBuf {
     Path::new("/run/uncork").join(directory).join(name)
 }

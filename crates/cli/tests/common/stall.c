@@ -1,6 +1,6 @@
 /*
- * A server of one connection, which answers each octet by 300 octets in two writes, three calls
- * deep. What it does besides is its argument; its port is printed first.
+ * A server for one connection that answers each octet with 300 octets in two writes, three calls
+ * deep. Its argument says what else it does; it prints its port first.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define KEPT __attribute__((noinline, noclone))
-/* No call is the last thing that its function does: then it would be a jump. */
+/* Comes after a call that ends its function, which would be a jump otherwise (a tail call). */
 #define AND_BACK __asm__ volatile("" ::: "memory")
 
 static const char *manner;
@@ -32,7 +32,7 @@ static void cork(int fd, int on)
 
 KEPT static void put_body(int fd)
 {
-	/* The end of the message is announced as its middle, and no more comes. */
+	/* The last part goes with MSG_MORE, and no more comes. */
 	if (is("more-at-the-end")) {
 		send(fd, octets, 200, MSG_MORE);
 		return;
@@ -118,7 +118,7 @@ KEPT static void serve_requests(int fd)
 	AND_BACK;
 }
 
-/* Asks for TCP_NODELAY in vain, in each of the ways. */
+/* Asks for TCP_NODELAY without effect, in each possible way. */
 static void ask_in_vain(int fd)
 {
 	int on = 1, udp;

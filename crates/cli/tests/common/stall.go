@@ -1,5 +1,5 @@
-// A server that answers each octet by 300 octets, in two writes, without TCP_NODELAY, which Go sets
-// otherwise.
+// A server that answers each octet with 300 octets in two writes, without TCP_NODELAY, which Go
+// sets by default.
 package main
 
 import (

@@ -1,4 +1,4 @@
-"""A server that answers each octet by 300 octets: by two writes, or late."""
+"""A server that answers each octet with 300 octets: in two writes, or late."""
 import socket
 import sys
 import time
@@ -10,7 +10,7 @@ def put_body(connection):
 
 def put_answer(connection):
     if sys.argv[1] == "late":
-        # To the point: sleep() alone comes back late.
+        # For an exact time: sleep() alone returns late.
         until = time.perf_counter() + 0.05
         time.sleep(0.0485)
         while time.perf_counter() < until:

@@ -1,18 +1,18 @@
-//! Kernels of a few instructions, for what real ones do only when they are broken.
+//! Kernels of a few instructions, which do what real ones do only when they are broken.
 
-/// What such a kernel does at last.
+/// How such a kernel ends.
 #[derive(Clone, Copy)]
 pub(crate) enum Ending {
-    /// It stops.
+    /// It halts.
     Hang,
-    /// It starts the machine again, as one that panics.
+    /// It resets the machine, as a panicking kernel does.
     Reset,
 }
 
-/// An image by the boot protocol (Documentation/x86/boot.rst) that writes `text` to the first serial
-/// port and ends so.
+/// Builds an image by the boot protocol (Documentation/x86/boot.rst) that writes `text` to the
+/// first serial port and ends in this way.
 pub(crate) fn image(text: &str, ending: Ending) -> Vec<u8> {
-    // The real-mode part is this boot sector and one more; entry is the second's first octet.
+    // The real-mode part is this boot sector and one more; the entry point begins the second one.
     const ENTRY: usize = 0x200;
     const CODE: usize = 0x280;
     const SETUP_BYTES: usize = 0x400;

@@ -1,5 +1,5 @@
-//! `uncork lab kernels`: it boots what Debian ships, says what a kernel did that does not come up, and
-//! leaves no machine behind.
+//! `uncork lab kernels`: it boots what Debian ships, says what a kernel did that does not come up,
+//! and leaves no machine running.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
@@ -22,8 +22,7 @@ use tempfile::TempDir;
 
 const QEMU: &str = "qemu-system-x86_64";
 
-/// Whether this test can be made here; says so if not, and does not let it pass in silence where
-/// everything has to run.
+/// Returns whether this test can run here; says so if not, and fails where everything has to run.
 fn possible(test: &str, lacks: Option<&str>) -> bool {
     let installed = std::env::var_os("PATH").is_some_and(|path| {
         std::env::split_paths(&path).any(|directory| directory.join(QEMU).exists())
@@ -42,7 +41,7 @@ fn possible(test: &str, lacks: Option<&str>) -> bool {
     false
 }
 
-/// Debian's kernel package, which scripts/setup fetches and does not install.
+/// Finds Debian's kernel package, which scripts/setup fetches and does not install.
 fn debian() -> Option<PathBuf> {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let files = fs::read_dir(target.join("kernels")).ok()?;
@@ -52,7 +51,7 @@ fn debian() -> Option<PathBuf> {
     packages.pop()
 }
 
-/// `uncork lab kernels` with a directory for its files, which must be empty in the end.
+/// Returns `uncork lab kernels` with a directory for its files, which must end up empty.
 fn kernels(line: &str, scratch: &TempDir) -> Command {
     let mut command = uncork();
     command.args(["lab", "kernels"]).args(line.split_whitespace()).env("TMPDIR", scratch.path());
@@ -63,13 +62,13 @@ fn left_in(scratch: &TempDir) -> Vec<PathBuf> {
     fs::read_dir(scratch.path()).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
-/// A run's verdict: its kind, and how many ACKs were quick at first.
+/// Returns a run's verdict: its kind, and how many ACKs were quick at first.
 fn verdict(row: &Value, run: usize) -> (&str, u64) {
     let verdict = &row["runs"][run]["verdict"];
     (verdict["kind"].as_str().unwrap(), verdict["quick_at_first"].as_u64().unwrap())
 }
 
-/// And what is the same kernel twice differs in nothing.
+/// A kernel that is given more than once does not differ from itself.
 #[test]
 fn debian_s_own_kernel_shows_both_corrections_of_2023() {
     let test = "debian_s_own_kernel_shows_both_corrections_of_2023";
@@ -121,7 +120,7 @@ fn a_kernel_that_does_not_come_up_is_named_with_the_end_of_its_console() {
     let scratch = TempDir::new().unwrap();
     let images = TempDir::new().unwrap();
     let said = "[    0.1] VFS: cannot open root\n[    0.2] Kernel panic - not syncing: no init\n";
-    // A search ends with the first that does not come up; otherwise the others are booted all the same.
+    // A bisection ends with the first kernel that does not come up; other runs boot them all.
     for (text, ending, how, sentence, times) in [
         (said, Ending::Hang, "--bisect", "it did not come up in 3 s", 1),
         (said, Ending::Reset, "", "the kernel gave up before it had come up", 2),
@@ -139,7 +138,7 @@ fn a_kernel_that_does_not_come_up_is_named_with_the_end_of_its_console() {
         let lines = errors.matches("\n    [").count();
         assert_eq!(lines, text.lines().count() * times, "{errors}");
         assert_eq!(table.matches("did not come up").count(), times, "{table}");
-        // This machine's row is there whatever becomes of the others, if it may be made.
+        // This machine's own row is there whatever the others do, if it may be measured.
         let here = table.lines().filter(|line| line.contains("this machine")).collect::<String>();
         let may = geteuid().is_root() && how.is_empty();
         assert_eq!(here.contains("late from 1"), may, "{table}");
@@ -147,7 +146,7 @@ fn a_kernel_that_does_not_come_up_is_named_with_the_end_of_its_console() {
     assert_eq!(left_in(&scratch), [""; 0].map(PathBuf::from));
 }
 
-/// The machine that a process has started.
+/// Returns the virtual machine that a process has started.
 fn machine_of(pid: u32) -> Option<Pid> {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
     let mut pids = children.split_whitespace().filter_map(|pid| pid.parse().ok());
@@ -158,8 +157,8 @@ fn machine_of(pid: u32) -> Option<Pid> {
     .map(Pid::from_raw)
 }
 
-/// Starts it on a kernel that never comes up, and returns when there is a machine. By emulation: a KVM that
-/// is broken would end the machine itself.
+/// Starts it on a kernel that never comes up, and returns when the machine exists. It uses
+/// emulation: a broken KVM would end the machine itself.
 fn started(scratch: &TempDir, file: &Path) -> (Child, Pid) {
     let mut command = kernels("--emulate --bisect --limit 60s", scratch);
     let child =

@@ -1,4 +1,4 @@
-//! `uncork stack connect`: our stack begins.
+//! `uncork stack connect`: our stack opens the connection.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -24,7 +24,7 @@ fn connect(place: &Place, to: &str) -> Child {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Everything that it writes, and how it ended.
+/// Returns all that it writes, and its exit status.
 fn all(mut child: Child) -> (Vec<u8>, String, Option<i32>) {
     let (mut out, mut error) = (Vec::new(), String::new());
     let mut stdout = child.stdout.take().unwrap();
@@ -37,7 +37,7 @@ fn all(mut child: Child) -> (Vec<u8>, String, Option<i32>) {
     (out, error, wait(&mut child).code())
 }
 
-/// A server of the kernel's that reads to the end, and then sends the same back.
+/// A kernel server that reads to the end, and then sends the same back.
 fn listener(place: &Place, address: &'static str) -> (TcpListener, u16) {
     let listener = place.kernels.within(move || Ok(TcpListener::bind((address, 0))?)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -51,7 +51,7 @@ fn what_is_typed_goes_there_and_what_comes_after_its_end_is_still_written() {
     }
     for (place, count) in [(Place::veth("stcon"), 10_000_000), (Place::tap("stcon-t"), 7)] {
         for address in ["10.92.0.1", "fd92::1"] {
-            // With a TAP, its addresses are there only when it is made.
+            // With a TAP, the server's addresses exist only once the device does.
             let (server, port) = if count > 10 {
                 listener(&place, address)
             } else {
@@ -87,7 +87,7 @@ fn two_stacks_of_ours_at_both_ends() {
         return;
     }
     let place = Place::veth("stboth");
-    // The kernel of the other side has no part in it.
+    // The kernel on the other side plays no part.
     place.kernels.ip("address flush dev eth0").unwrap();
     let server = place.serve("echo");
     let mut command = place.kernels.command(UNCORK);
@@ -153,7 +153,7 @@ fn a_router_is_asked_that_is_in_a_network_of_ours_or_that_no_network_has() {
         return;
     }
     let place = Place::veth("strou");
-    // What is behind the router, on which the kernel's end plays all parts.
+    // Hosts beyond the router; the kernel's end plays the router and the hosts.
     let far = ["10.99.0.1", "fd99::1"];
     place.kernels.ip("link set lo up").unwrap();
     for address in ["10.99.0.1/32", "fd99::1/128 nodad", "fe80::1/64 nodad"] {
@@ -198,7 +198,7 @@ fn a_signal_ends_it_with_an_end_for_the_other_side() {
     let mut hello = [0; 5];
     child.stdout.as_mut().unwrap().read_exact(&mut hello).unwrap();
     kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGINT).unwrap();
-    // Its end, and no reset.
+    // The end is a FIN, and no reset.
     assert_eq!(stream.read(&mut hello).unwrap(), 0);
     drop(stream);
     assert_eq!(all(child).2, Some(130));

@@ -1,4 +1,4 @@
-//! The same by DPDK, over its virtual devices.
+//! The same tests with DPDK, over its virtual devices.
 
 use std::fs;
 use std::path::Path;
@@ -14,13 +14,13 @@ use crate::stack::place::{OURS, Place, Server, is_document, octets, until, url, 
 use crate::stack::refused::powerless;
 use crate::stack::streams::echo;
 
-/// Over a packet socket with small frames and with large ones, and over a TAP.
+/// Makes a packet socket with small frames, one with large frames, and a TAP.
 fn places(label: &str) -> [Place; 3] {
     let labels = ["-p", "-j", "-t"].map(|kind| format!("{label}{kind}"));
     [Place::dpdk(&labels[0], 1500), Place::dpdk(&labels[1], 9000), Place::dpdk_tap(&labels[2])]
 }
 
-/// Ends it as Ctrl-C does; it may have advised about a virtual link, and has nothing else to say.
+/// Ends it as Ctrl-C does; advice about a virtual link is all that it may have written.
 fn stop(mut server: Server) {
     server.signal(Signal::SIGINT);
     assert_eq!(server.end().code(), Some(0));
@@ -91,7 +91,7 @@ fn the_stack_connects_to_a_server_of_the_kernels_by_dpdk() {
     server.stop();
 }
 
-/// What DPDK leaves where it would: its directory of processes, and files of huge pages.
+/// Lists the files that DPDK usually leaves: its per-process directory, and huge-page files.
 fn left_of(pid: u32) -> Vec<String> {
     let name = format!("uncork-{pid}");
     ["/var/run/dpdk", "/dev/hugepages"]
@@ -126,7 +126,7 @@ fn dpdk_neither_binds_nor_listens_nor_leaves_anything_behind() {
         server.end();
         assert_eq!(left_of(pid), Vec::<String>::new());
     }
-    // A thread of one processor stays there.
+    // A thread bound to one processor stays there.
     let mut bound = place.ours().command("taskset");
     bound.args(["-c", "1", UNCORK, "stack", "serve", "echo"]).args(place.device());
     let server = Server::start(&mut bound);
@@ -203,7 +203,7 @@ fn what_dpdk_cannot_use_is_said_with_its_exit_status() {
         return;
     }
     says("net_af_packet0,iface=none0", "", 2, "there is no network device none0");
-    // The device is its own root's, but DPDK does more with it than to send and receive.
+    // Its own root has the device, but DPDK does more with it than send and receive.
     let place = Place::dpdk("dpraw", 1500);
     let mut raw = place.ours().command("setpriv");
     let line = "--bounding-set=-net_admin --inh-caps=-net_admin";

@@ -1,4 +1,4 @@
-//! Ctrl-C: whoever is there is told, and nothing is left.
+//! Ctrl-C: connected peers are told of the end, and nothing is left.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -35,7 +35,7 @@ fn in_the_middle_of_a_transfer_the_client_gets_an_end_and_no_reset() {
         let mut client = curl.spawn().unwrap();
         until(|| file.as_file().metadata().unwrap().len(), |&bytes| bytes > 1_000_000);
         server.signal(Signal::SIGINT);
-        // "Partial file": it was told the end before all had come (curl(1), exit code 18; a reset is 56).
+        // "Partial file": the end came before all the data (curl(1): code 18; a reset is 56).
         assert_eq!(wait(&mut client).code(), Some(18), "{}", server.said);
         assert_eq!(server.end().code(), Some(0));
     }
@@ -60,7 +60,7 @@ fn who_waits_for_the_next_request_is_told_the_end_at_once() {
     }
 }
 
-/// Waits until the window of somebody who does not read is shut: nothing has come for half a second.
+/// Waits until the window of a peer that does not read is shut: no data for half a second.
 fn until_no_more_comes(stream: &TcpStream) {
     let waiting = || rustix::io::ioctl_fionread(stream).unwrap();
     let (mut before, mut since) = (waiting(), Instant::now());
@@ -76,7 +76,7 @@ fn until_no_more_comes(stream: &TcpStream) {
     );
 }
 
-/// Reads what has come until the end or an error.
+/// Reads what has come, up to the end or an error.
 fn last(stream: &mut TcpStream) -> Option<ErrorKind> {
     let mut some = vec![0; 1 << 20];
     loop {
@@ -101,12 +101,12 @@ fn who_does_not_read_is_reset_after_a_while_or_at_once_if_asked_twice() {
             stream.write_all(REQUEST).unwrap();
             let mut first = [0; 1];
             stream.read_exact(&mut first).unwrap();
-            // Otherwise all that the server has taken might arrive, and its end behind it.
+            // Otherwise all that the server has taken might arrive, with its FIN after it.
             until_no_more_comes(&stream);
             let begun = Instant::now();
             server.signal(Signal::SIGINT);
             if twice {
-                // Another one: two of a kind that wait to be fetched are one.
+                // A different signal: two pending signals of one kind are merged.
                 server.signal(Signal::SIGTERM);
             }
             assert_eq!(server.end().code(), Some(0));

@@ -5,25 +5,25 @@ use uncork_netns::testing::is_skipped;
 use crate::common::{stderr, stdout};
 use crate::stack::place::{OURS, Place, Server, is_document, url};
 
-/// Over all kinds of device.
+/// Makes a place of each kind of device.
 fn places(label: &str) -> [Place; 3] {
     let (tap, xdp) = (format!("{label}-t"), format!("{label}-x"));
     [Place::veth(label), Place::tap(&tap), Place::xdp(&xdp)]
 }
 
-/// Asks a thousand times, and connects once.
+/// Sends a thousand requests over one connection.
 pub(crate) fn a_thousand_on_one_connection(place: &Place, address: &str) {
     let many = url(address, 8080, "/?[1-1000]");
     let done = place.curl(&["--write-out", "\n%{http_code} %{num_connects}\n", &many]);
     assert!(done.status.success(), "{}", stderr(&done));
     let text = stdout(&done);
     let lines: Vec<_> = text.lines().filter(|line| line.starts_with("200 ")).collect();
-    // The first one connects, and nobody after it.
+    // The first request connects, and no later one.
     assert_eq!((lines.len(), lines[0]), (1000, "200 1"));
     assert!(lines[1..].iter().all(|line| *line == "200 0"));
 }
 
-/// Fetches a hundred megabytes, and looks at each octet.
+/// Fetches a hundred megabytes, and compares each octet.
 pub(crate) fn long_body(place: &Place, address: &str) {
     let file = tempfile::NamedTempFile::new().unwrap();
     let name = file.path().to_str().unwrap();
@@ -32,7 +32,7 @@ pub(crate) fn long_body(place: &Place, address: &str) {
     is_document(file.path(), 100_000_000);
 }
 
-/// 64 connections that ask without a break, for two seconds.
+/// Runs 64 connections that send requests without a break, for two seconds.
 pub(crate) fn wrk(place: &Place) {
     let mut wrk = place.kernels.command("wrk");
     wrk.args(["-t1", "-c64", "-d2s", &url(OURS[0], 8080, "/")]);

@@ -1,4 +1,4 @@
-//! `uncork stack`: programs of the kernel's talk to servers on our stack, and it to theirs.
+//! `uncork stack`: kernel clients talk to servers on our stack, and the stack to kernel servers.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
 mod connect;

@@ -13,14 +13,14 @@ use uncork_netns::Namespace;
 
 use crate::common::UNCORK;
 
-/// So long a busy machine may take for what is done in a moment.
+/// How long a busy machine may take for what is otherwise done in a moment.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// The stack's addresses, and the kernel's.
 pub(crate) const OURS: [&str; 2] = ["10.92.0.2", "fd92::2"];
 pub(crate) const KERNELS: [&str; 2] = ["10.92.0.1/24", "fd92::1/64"];
 
-/// As a part of a URL, with the port.
+/// Returns a URL of this address and port.
 pub(crate) fn url(address: &str, port: u16, path: &str) -> String {
     if address.contains(':') {
         format!("http://[{address}]:{port}{path}")
@@ -33,7 +33,7 @@ pub(crate) fn url(address: &str, port: u16, path: &str) -> String {
 pub(crate) struct Place {
     ours: Option<Namespace>,
     pub(crate) kernels: Namespace,
-    /// What is said of the device, and of the driver.
+    /// The names of device and driver on the command line.
     device: &'static str,
     driver: Option<&'static str>,
 }
@@ -61,12 +61,12 @@ impl Place {
         Self { ours: None, kernels, device: "eth0", driver: None }
     }
 
-    /// As over veth, by AF_XDP.
+    /// As `veth`, by AF_XDP.
     pub(crate) fn xdp(label: &str) -> Self {
         Self { driver: Some("xdp"), ..Self::veth(label) }
     }
 
-    /// As over veth, by DPDK's packet socket, and as on a wire: each segment is a frame, with its checksum.
+    /// As `veth`, by DPDK's packet socket, and as on a wire: one frame with its checksum a segment.
     #[cfg(feature = "dpdk")]
     pub(crate) fn dpdk(label: &str, mtu: u16) -> Self {
         let place =
@@ -79,18 +79,18 @@ impl Place {
         place
     }
 
-    /// As over a TAP, by DPDK's.
+    /// As `tap`, by DPDK's.
     #[cfg(feature = "dpdk")]
     pub(crate) fn dpdk_tap(label: &str) -> Self {
         Self { device: "net_tap0,iface=eth0", driver: Some("dpdk"), ..Self::tap(label) }
     }
 
-    /// Where the stack is.
+    /// Returns the namespace that the stack is in.
     pub(crate) fn ours(&self) -> &Namespace {
         self.ours.as_ref().unwrap_or(&self.kernels)
     }
 
-    /// Device and addresses of a stack here.
+    /// Returns the options that name device and addresses of a stack here.
     pub(crate) fn device(&self) -> Vec<String> {
         let mut arguments = vec!["--dev".to_owned(), self.device.to_owned()];
         if let Some(driver) = self.driver {
@@ -136,7 +136,7 @@ impl Place {
     }
 }
 
-/// A server that runs, and is killed with the test if it fails.
+/// A running server, killed if the test fails.
 pub(crate) struct Server {
     child: Child,
     pub(crate) said: String,
@@ -169,14 +169,14 @@ impl Server {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
     }
 
-    /// Waits for its end.
+    /// Waits for the server to end.
     pub(crate) fn end(&mut self) -> ExitStatus {
         wait(&mut self.child)
     }
 
-    /// The next line that it says on standard error, which takes as long as it does.
+    /// Waits for the next line on its standard error, and returns it.
     pub(crate) fn complains(&mut self) -> String {
-        // One octet at a time: a buffer would keep what `complaint` is to find.
+        // One octet at a time: a buffer would swallow what `complaint` is to return.
         let mut line = Vec::new();
         let error = self.child.stderr.as_mut().unwrap();
         let mut octet = [0];
@@ -186,14 +186,14 @@ impl Server {
         String::from_utf8(line).unwrap()
     }
 
-    /// Everything else that it has said on standard error. Only at its end.
+    /// Returns the rest of its standard error; only after its end.
     pub(crate) fn complaint(&mut self) -> String {
         let mut error = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
         error
     }
 
-    /// Ends it as Ctrl-C does, which must succeed, with nothing to complain of.
+    /// Ends it as Ctrl-C does; it must succeed without a complaint.
     pub(crate) fn stop(mut self) {
         self.signal(Signal::SIGINT);
         assert_eq!(self.end().code(), Some(0));
@@ -208,7 +208,7 @@ impl Drop for Server {
     }
 }
 
-/// Waits for the end of a child, and kills it if that does not come.
+/// Waits for the end of a child, and kills it if it does not end in time.
 pub(crate) fn wait(child: &mut Child) -> ExitStatus {
     let end = Instant::now() + LONG;
     while Instant::now() < end {
@@ -221,7 +221,7 @@ pub(crate) fn wait(child: &mut Child) -> ExitStatus {
     panic!("a program has not ended");
 }
 
-/// Asks until the answer is the one that is waited for.
+/// Asks until the answer is the expected one.
 pub(crate) fn until<T: std::fmt::Debug>(
     mut ask: impl FnMut() -> T,
     is_it: impl Fn(&T) -> bool,
@@ -237,7 +237,7 @@ pub(crate) fn until<T: std::fmt::Debug>(
     }
 }
 
-/// Whether a file is the document that every server has, and so long.
+/// Asserts that a file is the document of every server, and that it has this length.
 pub(crate) fn is_document(file: &std::path::Path, bytes: u64) {
     let mut reader = BufReader::with_capacity(1 << 20, File::open(file).unwrap());
     let mut place = 0;
@@ -256,7 +256,7 @@ pub(crate) fn is_document(file: &std::path::Path, bytes: u64) {
     assert_eq!(place, bytes);
 }
 
-/// Octets that are not all alike.
+/// Returns octets that differ from each other.
 pub(crate) fn octets(count: usize) -> Vec<u8> {
     (0..count as u32)
         .map(|number| (number.wrapping_mul(2_654_435_761) >> 24).to_le_bytes()[0])

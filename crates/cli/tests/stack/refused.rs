@@ -1,4 +1,4 @@
-//! What cannot be is said in a sentence, with its exit status.
+//! Errors: each is one sentence, with its exit status.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use uncork_netns::testing::is_skipped;
 use crate::common::{UNCORK, output, refused, stderr, uncork};
 use crate::stack::place::{Place, Server};
 
-/// uncork without any capability.
+/// Returns an uncork without any capability.
 pub(crate) fn powerless() -> Command {
     if !geteuid().is_root() {
         return uncork();
@@ -159,7 +159,7 @@ fn lines_that_make_no_sense_are_refused() {
             "serve echo --dev x --addr 10.0.0.1/24 --spin 5us --moderation 50us",
             "leave out either --spin or --moderation",
         ),
-        // What does not spin may be moderated.
+        // Moderation is allowed where the stack does not spin.
         (
             "connect [fd00::1]:7 --dev x --addr 10.0.0.1/24 --spin 0us --moderation 50us",
             "there is no address of the version of fd00::1",

@@ -1,4 +1,4 @@
-//! What can be asked of a stack that runs.
+//! What a running stack answers to questions.
 
 use std::io::{Read as _, Write as _};
 use std::sync::atomic::AtomicBool;
@@ -33,7 +33,7 @@ fn who_waits_for_a_window_for_a_request_and_why_is_shown() {
     };
     let (greedys, idles) =
         (greedy.local_addr().unwrap().to_string(), idle.local_addr().unwrap().to_string());
-    // Nothing is on its way any more: all that fits is there.
+    // Nothing is in flight any more: all that fits the window has arrived.
     let report = until(
         || ask(&server),
         |report| {
@@ -47,7 +47,7 @@ fn who_waits_for_a_window_for_a_request_and_why_is_shown() {
         (Some("serve http"), Some("eth0"))
     );
     assert_eq!(report["counts"]["passive_opens"], 2);
-    // The device knows, and nothing had to be lost here.
+    // The device counts its losses, and there was no reason for any here.
     assert_eq!(report["frames_lost"], 0);
     let one = found(&report, greedys.clone());
     assert_eq!(one["state"], "ESTAB");
@@ -69,7 +69,7 @@ fn who_waits_for_a_window_for_a_request_and_why_is_shown() {
         "{table}"
     );
 
-    // It goes on where it was held.
+    // The transfer goes on where it was held.
     let mut more = vec![0; 50_000_000];
     greedy.read_exact(&mut more).unwrap();
     drop((greedy, idle));
@@ -77,7 +77,7 @@ fn who_waits_for_a_window_for_a_request_and_why_is_shown() {
     server.stop();
 }
 
-/// The most of a connection that was in the device when it was asked, over a device as fast as most networks.
+/// Returns the most octets of a connection seen in the device, which is as fast as most networks.
 fn most_in_device(place: &Place, line: &str) -> u64 {
     let server = place.serve(line);
     let mut greedy = place.connect(OURS[0], 8080);
@@ -130,7 +130,7 @@ fn a_stack_is_asked_at_the_place_that_it_was_told() {
     let place = Place::tap("stsock");
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("asked");
-    // What one that was killed has left is no obstacle.
+    // A socket file left by a killed stack is no obstacle.
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     let server = place.serve(&format!("discard --socket {}", socket.display()));
     let done = output(uncork().args(["stack", "stat", "--socket"]).arg(&socket));
@@ -150,7 +150,7 @@ fn a_stack_is_asked_at_the_place_that_it_was_told() {
     );
 }
 
-/// Nobody has to look for numbers first.
+/// Users need not look for process ids first.
 #[test]
 fn those_that_run_are_listed_with_number_and_name() {
     if is_skipped("those_that_run_are_listed_with_number_and_name") {
@@ -214,7 +214,7 @@ fn another_user_s_server_is_not_found_by_root() {
 
 #[test]
 fn without_a_stack_there_is_nobody_to_ask() {
-    // In a directory of its own, where no stack of anybody is.
+    // In a directory of its own, where no user's stack is.
     let (_kept, mut command) = if nix::unistd::geteuid().is_root() {
         crate::common::uncork_of_nobody()
     } else {

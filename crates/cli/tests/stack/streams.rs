@@ -1,4 +1,4 @@
-//! Echo, discard and chargen; several at once; and a recording of it all.
+//! Echo, discard and chargen; several connections at once; and a capture of them all.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -16,7 +16,7 @@ use uncork_wire::{SeqNumber, read_frame};
 use crate::common::{output, stdout, uncork};
 use crate::stack::place::{OURS, Place, octets};
 
-/// Sends, ends its own direction, and reads on until the other one ends.
+/// Sends, ends its own direction, and reads on until the other direction ends.
 pub(crate) fn echo(place: &Place, address: &str, count: usize) {
     let mut stream = place.connect(address, 7);
     let mut writer = stream.try_clone().unwrap();
@@ -101,7 +101,7 @@ fn what_passed_is_in_a_capture_that_the_doctor_reads() {
     echo(&place, OURS[0], 0);
     echo(&place, OURS[1], 1_000_000);
     server.stop();
-    // There and back, of each connection. What is sent again changes nothing.
+    // Both directions of each connection. Retransmissions change nothing.
     let mut streams = recorded(&file);
     streams.sort_by_key(Vec::len);
     assert!(
@@ -111,7 +111,7 @@ fn what_passed_is_in_a_capture_that_the_doctor_reads() {
     );
 
     // An echo shuts its window while its client does not read, and a kernel probes while the echo
-    // does not run: on a busy machine the doctor rightly finds that.
+    // does not run: on a busy machine the doctor rightly reports that.
     let mut doctor = uncork();
     let report = output(doctor.args(["doctor", "--json", "--pcap"]).arg(&file));
     assert!(matches!(report.status.code(), Some(0 | 1)), "{report:?}");
@@ -145,7 +145,7 @@ fn a_recording_that_breaks_off_is_told_at_once_and_disturbs_nobody() {
     );
 }
 
-/// What each end of each connection in a capture has sent, from its SYN on, in no order.
+/// Returns what each end of each connection in a capture has sent after its SYN, in no order.
 fn recorded(file: &Path) -> Vec<Vec<u8>> {
     let mut capture = Capture::open(File::open(file).unwrap()).unwrap();
     let mut streams: HashMap<_, Pieces> = HashMap::new();
@@ -166,7 +166,7 @@ fn recorded(file: &Path) -> Vec<Vec<u8>> {
     streams.into_values().map(Pieces::join).collect()
 }
 
-/// One direction of a connection, as it was seen: with gaps that are filled later, and twice.
+/// One direction of a connection as captured: with gaps that are filled later, and duplicates.
 struct Pieces {
     first: SeqNumber,
     pieces: Vec<(usize, Vec<u8>)>,

@@ -1,16 +1,16 @@
-//! What an administrator has forbidden, or sent another way, stays so under quick ACKs.
+//! Traffic that an administrator has forbidden or rerouted stays so under quick ACKs.
 
 use crate::place::Place;
 use crate::routes::routes;
 
-/// The ways of keeping traffic from somewhere.
+/// The kinds of route that keep traffic away.
 const KINDS: [&str; 4] = ["blackhole", "unreachable", "prohibit", "throw"];
 
 fn quick(place: &Place, peer: &str, code: i32) -> String {
     place.tuned(&format!("--quickack --netns {} --peer {peer}", place.name), code).1
 }
 
-/// A place with routes to everywhere.
+/// Makes a place with routes to everywhere.
 fn connected(test: &str) -> Option<Place> {
     let place = Place::make(test)?;
     place.ip("route add default via 192.0.2.254 dev veth0");
@@ -23,8 +23,8 @@ fn leads_somewhere(place: &Place, address: &str) -> bool {
     ip.args(["route", "get", address]).output().unwrap().status.success()
 }
 
-/// It was: the route of the peers' own was made from the default route, and was found before the
-/// one that forbade it.
+/// Such a route once did: the one for the peers was copied from the default route, and was found
+/// before the one that forbade it.
 #[test]
 fn no_route_leads_around_one_that_forbids() {
     let Some(place) = connected("no_route_leads_around_one_that_forbids") else { return };
@@ -35,7 +35,7 @@ fn no_route_leads_around_one_that_forbids() {
         ] {
             place.ip(&format!("{family}route add {kind} {forbidden}"));
             let before = routes(&place);
-            // What a throw finds in no other table is not reachable either.
+            // A throw route that no other table completes leads nowhere either.
             assert!(!leads_somewhere(&place, address), "{kind}");
             for peers in [peers, forbidden, address] {
                 let said = quick(&place, peers, 1);
@@ -64,7 +64,7 @@ fn exceptions_from_what_is_forbidden_are_made_quick_and_nothing_else() {
     assert!(!leads_somewhere(&place, "10.1.2.3"));
 }
 
-/// The kernel replaces the first route of a destination and metric, whatever that is.
+/// The kernel replaces the first route of a destination and metric, of whatever kind.
 #[test]
 fn a_route_that_forbids_is_not_the_one_that_is_replaced() {
     let Some(place) = connected("a_route_that_forbids_is_not_the_one_that_is_replaced") else {
@@ -94,7 +94,7 @@ fn no_route_draws_traffic_out_of_a_tunnel() {
     }
     assert!(way().contains("via 192.0.2.253"), "{}", way());
     assert_eq!(routes(&place), before);
-    // What does count in main may be made quick.
+    // A route that does count in main may get quick ACKs.
     place.ip("route add 203.0.113.0/24 via 192.0.2.254 dev veth0");
     let said = quick(&place, "203.0.113.7", 1);
     assert!(place.ip("route get 203.0.113.7").contains("via 192.0.2.254"));
@@ -161,7 +161,7 @@ fn rules_that_lead_elsewhere_are_named() {
     assert!(said.contains("rule 77: from all goto 32767"), "{said}");
     place.tuned("undo --all", 0);
     place.ip("rule delete pref 77");
-    // After main has found one, nobody asks further.
+    // Once main has a route, later rules are not consulted.
     place.ip("rule add pref 40000 from 192.0.2.1 lookup 100");
     place.ip("route add default via 192.0.2.253 dev veth0 table 100");
     assert_eq!(quick(&place, peers, 0), "");

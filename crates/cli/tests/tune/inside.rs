@@ -1,4 +1,4 @@
-//! uncork under `ip netns exec`, and devices that go from one network namespace to another.
+//! uncork under `ip netns exec`, and devices that move from one network namespace to another.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -21,7 +21,7 @@ fn inside(place: &Place, words: &str, code: i32) -> (String, String) {
     (stdout, stderr)
 }
 
-/// bpffs at its usual place; unmounted if it was not there.
+/// bpffs at its usual place; unmounted at the end if it was not mounted before.
 struct Usual(bool);
 
 const BPFFS: &str = "/sys/fs/bpf";
@@ -60,7 +60,7 @@ fn programs_are_not_pinned_where_they_would_end_with_the_command() {
     assert_eq!(inside(&place, "list", 0).0, "nothing is tuned\n");
 }
 
-/// It was taken for gone and struck from the journal, and stayed in force.
+/// Such an entry was taken for gone and struck from the journal, and stayed in force.
 #[test]
 fn an_entry_whose_programs_cannot_be_seen_is_left_to_be_undone_outside() {
     let name = "an_entry_whose_programs_cannot_be_seen_is_left_to_be_undone_outside";
@@ -112,7 +112,7 @@ fn routes_over_a_device_that_was_moved_went_with_it() {
         return;
     };
     let other = Namespace::new("moved").unwrap();
-    // One that is replaced, the host's own in table local, and one of their own.
+    // One that is replaced, the host's own in table local, and a new one for the peer.
     place.tuned(&format!("--quickack --netns {} --peer 192.0.2.0/24", place.name), 0);
     place.tuned(&format!("--quickack --netns {} --peer 192.0.2.7", place.name), 0);
     place.ip(&format!("link set veth0 netns {}", other.name()));

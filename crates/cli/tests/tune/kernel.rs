@@ -1,4 +1,4 @@
-//! Options that the kernel does not tell (it has no getsockopt for them): what they do is measured.
+//! Options that the kernel does not report (they have no getsockopt): measured by their effect.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use crate::place::Place;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A connection, and what the kernel says of its client's end.
+/// A connection, and what the kernel reports of its client's end.
 struct Observed<'a> {
     place: &'a Place,
     client: TcpStream,
@@ -37,7 +37,7 @@ impl<'a> Observed<'a> {
         format!("--netns {} --port {port}", self.place.name)
     }
 
-    /// Requests and replies: afterwards the server counts on carrying its ACKs on replies.
+    /// Sends requests and replies, after which the server expects its ACKs to go with replies.
     fn talk(&mut self, times: u32) {
         let mut byte = [0];
         for _ in 0..times {
@@ -48,7 +48,7 @@ impl<'a> Observed<'a> {
         }
     }
 
-    /// Sends one octet, and how long it takes until the kernel says what is waited for.
+    /// Sends one octet, and measures how long the kernel takes to report the awaited state.
     fn until(&mut self, is_so: impl Fn(&Answer) -> bool) -> Duration {
         self.client.write_all(b".").unwrap();
         let begin = Instant::now();
@@ -59,7 +59,7 @@ impl<'a> Observed<'a> {
         begin.elapsed()
     }
 
-    /// How long the server delays the ACK of a segment that it does not answer.
+    /// Measures how long the server delays the ACK of a segment that it does not answer.
     fn ack_delay(&mut self) -> Duration {
         let mut delays: Vec<Duration> = (0..7)
             .map(|_| {
@@ -73,14 +73,14 @@ impl<'a> Observed<'a> {
         delays[3]
     }
 
-    /// What TCP_INFO says of the retransmission timeout, once it has followed the round trips.
+    /// Returns the retransmission timeout of TCP_INFO, once it has followed the round trips.
     fn rto(&mut self) -> Duration {
         self.talk(80);
         let client = self.kernel.connection(&self.name).unwrap().unwrap();
         Duration::from_micros(client.info.rto.into())
     }
 
-    /// How long it takes until what is lost is sent again.
+    /// Measures how long it takes until lost data is retransmitted.
     fn timeout(&mut self) -> Duration {
         self.place.ip("link set lo down");
         let took = self.until(|client| client.info.retransmits > 0);
@@ -94,15 +94,15 @@ impl<'a> Observed<'a> {
 fn an_ack_is_delayed_no_longer_than_was_asked_for() {
     let Some(place) = Place::make("an_ack_is_delayed_no_longer_than_was_asked_for") else { return };
     let mut observed = Observed::new(&place);
-    // Linux waits 40 ms for a reply to carry it.
+    // Linux waits 40 ms for a reply to carry the ACK.
     let usual = Duration::from_millis(35);
     let before = observed.ack_delay();
     assert!(before > usual, "{before:?} before");
     place.tuned(&format!("--delack-max 12ms {}", observed.scope()), 0);
     let tuned = observed.ack_delay();
-    // To the next tick, which may be 10 ms long.
+    // The delay lasts to the next tick, which may be 10 ms long.
     assert!((8..25).contains(&tuned.as_millis()), "{tuned:?} with 12 ms");
-    // And the connections that are made from now on.
+    // A new connection has another port, so it is out of scope and keeps the usual delay.
     let mut new = Observed::new(&place);
     assert!(new.ack_delay() > usual, "it has another port");
     place.tuned("undo --all", 0);
@@ -133,7 +133,7 @@ fn what_is_lost_is_sent_again_after_the_shorter_timeout() {
     let Some(place) = Place::make("what_is_lost_is_sent_again_after_the_shorter_timeout") else {
         return;
     };
-    // Loss probes (RFC 8985) would come before the timeout, and begin it anew.
+    // Loss probes (RFC 8985) would come before the timeout, and restart it.
     place.shell("echo 0 >/proc/sys/net/ipv4/tcp_early_retrans");
     let mut observed = Observed::new(&place);
     let (rto, timeout) = (observed.rto(), observed.timeout());

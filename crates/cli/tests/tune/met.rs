@@ -1,4 +1,4 @@
-//! Connections that are met when they are established: what is kept of them, and how they are set
+//! Connections that are tuned when they are established: what is kept of them, and how they are set
 //! back.
 
 use std::fs;
@@ -26,22 +26,22 @@ fn is_set(stream: &TcpStream) -> bool {
     stream.nodelay().unwrap()
 }
 
-/// Both ends of [`AT_ONCE`] connections.
+/// Returns both ends of [`AT_ONCE`] connections.
 fn both_ends(place: &Place, listener: &TcpListener) -> Vec<TcpStream> {
     let address = listener.local_addr().unwrap();
     let connect = || [TcpStream::connect(address).unwrap(), listener.accept().unwrap().0];
     (0..AT_ONCE).flat_map(|_| place.within(connect)).collect()
 }
 
-/// How many connections are said to be as the first entry has set them.
+/// Returns how many connections the list counts as still set by the first entry.
 fn in_force(place: &Place) -> u64 {
     let (list, _) = place.tuned("list --json", 0);
     let list: serde_json::Value = serde_json::from_str(&list).unwrap();
     list[0]["connections"]["TCP_NODELAY"].as_u64().unwrap_or(0)
 }
 
-/// Waits until the namespace has so many TCP sockets, listeners among them: over loopback, too, a FIN
-/// may wait for a thread of the kernel.
+/// Waits until the namespace has this many TCP sockets, listeners included: even over loopback, a
+/// FIN may wait for a kernel thread.
 fn until_there_are(place: &Place, sockets: u64) {
     let begin = Instant::now();
     loop {
@@ -56,7 +56,7 @@ fn until_there_are(place: &Place, sockets: u64) {
     }
 }
 
-/// How much there is of the processes' own directories: the kernel makes an inode for each of it.
+/// Counts the entries of all processes' /proc directories: the kernel makes an inode for each.
 fn read_all_of_proc() -> usize {
     let read = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
     let processes = read(Path::new("/proc"));
@@ -77,7 +77,7 @@ fn two_entries_over_new_connections_are_undone_in_any_order() {
         let (client, server, _listener) = place.connection();
         assert!(is_set(&client) && is_set(&server));
         place.tuned(&format!("undo {first_undone}"), 0);
-        // The first entry has set it.
+        // The sockets belong to the first entry, which has set them.
         let stands = first_undone == 2;
         assert!(is_set(&client) == stands && is_set(&server) == stands);
         let (later, _peer, _its) = place.connection();
@@ -95,7 +95,7 @@ fn connections_that_were_there_are_set_back_by_the_entry_that_has_set_them() {
     let Some(place) = Place::make(name) else { return };
     place.tuned(&format!("--nodelay {}", new_ones(&place)), 0);
     let (client, _server, _listener) = place.connection();
-    // The second one looks at what is there, and finds it claimed.
+    // The second entry examines existing connections, and finds these claimed.
     let live = format!("--live --netns {} --peer 127.0.0.1", place.name);
     let (_, said) = place.tuned(&format!("--nodelay {live}"), 1);
     assert!(said.contains("2 sockets left to another entry"), "{said}");
@@ -140,9 +140,9 @@ fn what_is_asked_for_after_a_connection_was_met_is_not_undone() {
     assert!(!is_set(&wavers) && !is_set(&declines) && !is_set(&silent));
 }
 
-/// A slot is another's when its owner has ended, and not before: who finds it taken is set back all
-/// the same. Which one is whose nobody can see from here, but of so many sockets among 8192 slots
-/// (`settings.h`) some fifteen find theirs taken.
+/// A slot passes on when its owner has ended, and not before; a connection that finds its slot
+/// taken is set back all the same. Which slot is whose cannot be seen from here, but of so many
+/// sockets among 8192 slots (`settings.h`) some fifteen find theirs taken.
 #[test]
 fn connections_of_one_slot_are_all_set_back() {
     let Some(place) = Place::make("connections_of_one_slot_are_all_set_back") else { return };
@@ -155,7 +155,7 @@ fn connections_of_one_slot_are_all_set_back() {
     assert!(!all.iter().any(is_set));
 }
 
-/// What is kept of the one that was there is not the other's, who has its memory and its slot.
+/// A record of an ended connection does not apply to the next with its memory and slot.
 #[test]
 fn a_connection_in_the_place_of_one_that_was_met_is_left_alone() {
     let name = "a_connection_in_the_place_of_one_that_was_met_is_left_alone";
@@ -172,7 +172,7 @@ fn a_connection_in_the_place_of_one_that_was_met_is_left_alone() {
     for end in &others {
         assert!(!is_set(end), "it is not meant");
         end.set_nodelay(true).unwrap();
-        // One that nobody has asked for its cookie has none, and is nobody's by that alone.
+        // A socket has no cookie until asked for one, and could not match any record without it.
         socket_cookie(end).unwrap();
     }
     assert_eq!(in_force(&place), 0);
@@ -180,7 +180,7 @@ fn a_connection_in_the_place_of_one_that_was_met_is_left_alone() {
     assert!(others.iter().all(is_set), "it was its own wish");
 }
 
-/// The kernel gives the memory of sockets to others, who need not write to where the cookie was.
+/// The kernel reuses the memory of sockets, and need not overwrite the place of the cookie.
 #[test]
 fn what_has_the_memory_of_ended_connections_now_is_no_connection() {
     let name = "what_has_the_memory_of_ended_connections_now_is_no_connection";
@@ -208,7 +208,7 @@ fn a_connection_that_was_met_and_reset_has_nothing_in_force() {
     place.tuned(&format!("--nodelay {}", new_ones(&place)), 0);
     let (mut client, server, _listener) = place.connection();
     assert_eq!(in_force(&place), 2);
-    // What is closed with unread octets in it is reset.
+    // A close with unread octets resets the connection.
     client.write_all(b"unread").unwrap();
     thread::sleep(Duration::from_millis(50));
     drop(server);
@@ -229,7 +229,7 @@ fn connections_made_while_a_run_is_killed_are_set_back() {
     let whole = begin.elapsed();
     place.tuned("undo --all", 0);
     let (mut met, mut round) = (0, 0);
-    // Where other work slows some of them down, more are needed to hit the end of one.
+    // Other load slows some rounds down, and more rounds are needed to hit the end of one.
     while round < 8 || met == 0 && round < 80 {
         // The programs are attached near the end.
         let part = 0.5 + f64::from(round % 16) * 0.07;

@@ -1,5 +1,5 @@
-//! Where a test may change things: a network namespace, a journal and a bpffs of its own. Gone when
-//! it is dropped, and so also when the test fails.
+//! Where a test may change things: a network namespace, a journal and a bpffs of its own. All are
+//! removed when it is dropped, and so also when the test fails.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use uncork_netns::{Namespace, PREFIX, clear_leftovers, own_mark};
 
 use crate::common::{UNCORK, needs_root};
 
-/// What is attached to the machine's root cgroup is compared: one test at a time.
+/// Programs attached to the machine's root cgroup are compared: one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 pub(crate) struct Place {
@@ -25,16 +25,16 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// `None`, with the reason on standard error, for whom may not make one.
+    /// Returns `None`, with the reason on standard error, to a user who may not make one.
     pub(crate) fn make(test: &str) -> Option<Self> {
         if !needs_root(test) {
             return None;
         }
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        // Of tests that were killed: programs that they had pinned go with their directories.
+        // Clears up after killed tests: their pinned programs go with their directories.
         clear_leftovers().unwrap();
         let namespace = Namespace::new("tune").unwrap();
-        // Addresses are there at once, and no route comes by itself while a test compares them.
+        // Addresses exist at once, and no route appears by itself while a test compares them.
         for which in ["all", "default"] {
             namespace.set(&format!("ipv6/conf/{which}/accept_dad"), 0).unwrap();
         }
@@ -68,7 +68,7 @@ impl Place {
         self.directory.path().join(name)
     }
 
-    /// `uncork tune` with these words, and the test's own journal and bpffs.
+    /// Returns `uncork tune` with these words, and the test's own journal and bpffs.
     pub(crate) fn tune(&self, words: &str) -> Command {
         let mut command = Command::new(UNCORK);
         command.arg("tune").args(words.split_whitespace());
@@ -76,19 +76,19 @@ impl Place {
         command
     }
 
-    /// Its output; it must end with this code.
+    /// Runs it; returns its output, and asserts the exit status.
     pub(crate) fn tuned(&self, words: &str, code: i32) -> (String, String) {
         ended(&mut self.tune(words), code)
     }
 
-    /// `uncork tune` with these words and a journal, as somebody has it who does not know the bpffs.
+    /// Runs `uncork tune` with a journal, for a user who does not know the bpffs.
     pub(crate) fn tuned_by(&self, state: &Path, words: &str, code: i32) -> (String, String) {
         let mut command = Command::new(UNCORK);
         command.arg("tune").args(words.split_whitespace()).arg("--state").arg(state);
         ended(&mut command, code)
     }
 
-    /// `uncork tune` in the namespace, by root with these capabilities of his only.
+    /// Runs `uncork tune` in the namespace, as root with these capabilities only.
     pub(crate) fn tuned_with(
         &self,
         capabilities: &str,
@@ -107,21 +107,21 @@ impl Place {
         ip(&format!("-n {} {line}", self.name))
     }
 
-    /// A command in the namespace, with the mounts of everybody.
+    /// Returns a command in the namespace, with the host's mounts.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.name)).arg(program);
         command
     }
 
-    /// What a shell prints in the namespace.
+    /// Returns what a shell script prints in the namespace.
     pub(crate) fn shell(&self, script: &str) -> String {
         let output = self.command("sh").args(["-c", script]).output().unwrap();
         assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
-    /// A connection over the namespace's loopback: both ends, and the listener.
+    /// Makes a connection over the namespace's loopback: both ends, and the listener.
     pub(crate) fn connection(&self) -> (TcpStream, TcpStream, TcpListener) {
         self.within(|| {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -130,7 +130,7 @@ impl Place {
         })
     }
 
-    /// Does something in a thread that is in the namespace.
+    /// Runs `work` in a thread in the namespace.
     pub(crate) fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let file = fs::File::open(format!("/run/netns/{}", self.name)).unwrap();
         thread::scope(|scope| {
@@ -143,8 +143,8 @@ impl Place {
     }
 }
 
-/// Waits until the kernel has given both devices their own addresses, which it does a little after
-/// they have come up: the routes to these come with them.
+/// Waits until both devices have their link-local addresses, which the kernel adds a little after
+/// they come up, with the routes to these.
 fn settled(namespace: &Namespace) {
     let patience = Instant::now() + Duration::from_secs(30);
     let script = format!("-n {} -6 route show table all", namespace.name());

@@ -1,4 +1,4 @@
-//! What takes which capability, and what those who lack it are told.
+//! Which action needs which capability, and what a caller without it is told.
 
 use crate::place::Place;
 
@@ -41,7 +41,7 @@ fn another_namespace_takes_the_capability_to_enter_it() {
         assert!(said.contains(part), "{part}: {said}");
     }
     place.tuned(&words, 0);
-    // It is not gone because it is not to be seen.
+    // An entry that cannot be seen is not therefore gone.
     let (list, _) = place.tuned_with(SETTINGS, "list", 0);
     assert!(list.contains("whether it is in force may not be seen"), "{list}");
     let (_, said) = place.tuned_with(SETTINGS, "undo --all", 3);
@@ -50,7 +50,7 @@ fn another_namespace_takes_the_capability_to_enter_it() {
     place.tuned("undo --all", 0);
 }
 
-/// The journal is the first thing that is in the way.
+/// The journal is the first obstacle.
 #[test]
 fn a_journal_that_may_not_be_written_is_named_with_the_capability() {
     let name = "a_journal_that_may_not_be_written_is_named_with_the_capability";

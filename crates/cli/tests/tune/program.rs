@@ -13,7 +13,7 @@ use uncork_lab::stalling::{C, GO, PYTHON};
 use crate::common::{compile, compile_go};
 use crate::place::Place;
 
-/// A program that runs in a place; killed when it is dropped.
+/// A program running in a place; killed when it is dropped.
 pub(crate) struct Program {
     child: Child,
     times: Receiver<Duration>,
@@ -51,11 +51,11 @@ impl Program {
         self.child.id()
     }
 
-    /// The median of the requests that begin from now on.
+    /// Returns the median of the requests that begin from now on.
     pub(crate) fn p50(&self) -> Duration {
         while self.times.try_recv().is_ok() {}
         let patience = Duration::from_secs(10);
-        // What was under way belongs to what was before, and the next may, too.
+        // The request in flight belongs to the time before, and the next one may, too.
         let later = (0..17).map(|_| self.times.recv_timeout(patience).unwrap()).skip(2);
         let mut times: Vec<Duration> = later.collect();
         times.sort_unstable();
@@ -70,14 +70,14 @@ impl Drop for Program {
     }
 }
 
-/// A program that no library can be preloaded into.
+/// A program into which no library can be preloaded.
 pub(crate) fn static_c(place: &Place) -> PathBuf {
     let file = place.path("stalls-c");
     compile(C, &file, &["-static", "-O1"]);
     file
 }
 
-/// The same in Go; `None` if that is not installed.
+/// The same in Go; `None` if Go is not installed.
 pub(crate) fn go(place: &Place, test: &str) -> Option<PathBuf> {
     let (source, file) = (place.path("stalls.go"), place.path("stalls-go"));
     fs::write(&source, GO).unwrap();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::place::Place;
 use crate::program::Program;
 
-/// As ip-route(8) shows them.
+/// Returns the routes as ip-route(8) shows them.
 pub(crate) fn routes(place: &Place) -> String {
     place.ip("route show table all") + &place.ip("-6 route show table all")
 }
@@ -81,8 +81,8 @@ fn quick(place: &Place, peer: &str, code: i32) -> String {
     place.tuned(&format!("--quickack --netns {} --peer {peer}", place.name), code).1
 }
 
-/// The kernel gives a route by a next hop's number the metrics of another by that number, if none
-/// are said: here those of the one that is replaced.
+/// The kernel lets a route by next-hop id share the metrics of another one by that id if none are
+/// given: here those of the route that it replaces.
 #[test]
 fn routes_by_the_number_of_a_next_hop_are_set_back() {
     let Some(place) = Place::make("routes_by_the_number_of_a_next_hop_are_set_back") else {
@@ -136,8 +136,8 @@ fn a_route_over_several_next_hops_is_set_back_though_one_has_lost_its_carrier() 
     assert!(!routes(&place).contains("quickack"), "{}", routes(&place));
 }
 
-/// The kernel takes its routes away with a device's going down and makes them anew with its coming
-/// up; that of the host's own address it only makes, beside ours.
+/// The kernel removes its routes when a device goes down, and makes them anew when it comes up;
+/// that of the host's own address it only adds, beside ours.
 #[test]
 fn a_device_that_went_down_and_up_leaves_no_route_doubled() {
     let Some(place) = Place::make("a_device_that_went_down_and_up_leaves_no_route_doubled") else {
@@ -155,7 +155,7 @@ fn a_device_that_went_down_and_up_leaves_no_route_doubled() {
     assert_eq!(own(), before);
 }
 
-/// Somebody makes the route anew that was made quick: only ours goes.
+/// Another program makes the quick route anew: undo removes only ours.
 #[test]
 fn a_route_that_somebody_made_anew_stays_and_ours_goes() {
     let Some(place) = Place::make("a_route_that_somebody_made_anew_stays_and_ours_goes") else {
@@ -175,7 +175,7 @@ fn a_route_that_somebody_made_anew_stays_and_ours_goes() {
     }
 }
 
-/// The kernel would replace the first of a destination and metric, which is somebody's.
+/// The kernel would replace the first route of a destination and metric, which is not ours.
 #[test]
 fn a_route_that_somebody_put_before_ours_is_not_replaced() {
     let Some(place) = Place::make("a_route_that_somebody_put_before_ours_is_not_replaced") else {
@@ -199,7 +199,7 @@ fn a_route_that_somebody_put_before_ours_is_not_replaced() {
     assert_eq!(there(), expected);
 }
 
-/// A route of the peers' own leads where the one led from which it was made.
+/// A route made for the peers leads where the route led that it was copied from.
 #[test]
 fn a_route_that_does_not_follow_is_told() {
     let Some(place) = Place::make("a_route_that_does_not_follow_is_told") else { return };
@@ -231,7 +231,7 @@ fn a_route_that_does_not_follow_is_told() {
     assert!(!routes(&place).contains("198.51.100.7"));
 }
 
-/// IPv4 as IPv6 sockets show it.
+/// IPv4 addresses as IPv6 sockets show them.
 #[test]
 fn addresses_of_ipv4_written_as_ipv6_are_those_of_ipv4() {
     let Some(place) = Place::make("addresses_of_ipv4_written_as_ipv6_are_those_of_ipv4") else {
@@ -263,7 +263,7 @@ fn a_route_that_is_quick_already_stays_so() {
     assert_eq!(routes(&place), before);
 }
 
-/// Two entries over one route: whichever is undone first, it is as it was when both are.
+/// Two entries over one route: undone in either order, both undone restore the route.
 #[test]
 fn two_entries_over_one_route_are_undone_in_any_order() {
     let Some(place) = Place::make("two_entries_over_one_route_are_undone_in_any_order") else {

@@ -1,4 +1,4 @@
-//! `uncork tune small-queues` beside what is there already.
+//! `uncork tune small-queues` with other settings already in place.
 
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
@@ -7,7 +7,7 @@ use crate::place::Place;
 
 const KNOBS: [&str; 3] = ["tcp_limit_output_bytes", "tcp_notsent_lowat", "tcp_min_tso_segs"];
 
-/// What it sets, with the device's limit of a train last.
+/// Returns the settings that it changes, with the device's limit on a train last.
 fn set(place: &Place) -> Vec<u64> {
     let mut all: Vec<u64> = KNOBS
         .iter()
@@ -47,7 +47,7 @@ fn what_is_tighter_than_the_target_takes_is_left_so() {
     }
     let from_to = "note: net.ipv4.tcp_limit_output_bytes from 2000 to 6264";
     assert!(said.contains(from_to) && said.contains("would loosen it"), "{said}");
-    // What was not changed is nobody else's doing either.
+    // A setting that uncork left alone is not reported as changed by others.
     place.shell("echo 16777 >/proc/sys/net/ipv4/tcp_notsent_lowat");
     let (said, complaint) = place.tuned("undo 1", 0);
     assert!(complaint.is_empty() && !said.contains("lowat"), "{said}{complaint}");
@@ -64,7 +64,7 @@ fn a_new_target_takes_the_place_of_ours_and_not_of_somebody_s() {
     assert_eq!(set(&place)[0], 6264);
     small(&place, "--rate 1gbit", 0);
     assert_eq!(set(&place)[0], 54_048);
-    // Another device of the same namespace needs the shorter one still.
+    // Another device of the same namespace still needs the shorter limit.
     small(&place, "--rate 100mbit", 0);
     let words = format!("small-queues --dev veth1 --netns {} --rate 1gbit", place.name);
     let (said, _) = place.tuned(&words, 0);
@@ -114,7 +114,7 @@ fn the_class_that_shapes_what_nobody_has_sorted_tells_the_rate() {
     assert!(small(&place, "--dry-run", 0).contains("at 10 Mbit/s (htb class 1:30"));
 }
 
-/// TCP_NOTSENT_LOWAT and SO_MAX_PACING_RATE of a connection; set, if they are given.
+/// Returns TCP_NOTSENT_LOWAT and SO_MAX_PACING_RATE of a connection, after setting them if given.
 fn limits(place: &Place, stream: &TcpStream, set: Option<(u32, u32)>) -> (u32, u32) {
     let setting = set.map(|(lowat, pacing)| {
         format!("s.setsockopt(6, 25, {lowat}); s.setsockopt(1, 47, {pacing});")
@@ -148,7 +148,7 @@ fn sockets_that_are_limited_more_tightly_are_not_loosened_by_pacing() {
     assert!(lowat == 131_072 && (11_000_000..12_500_000).contains(&pacing), "{lowat} {pacing}");
     place.tuned("undo --all", 0);
     assert_eq!(limits(&place, &loose, None), before);
-    // What a socket has of its own takes the place of the setting for all.
+    // A socket's own value takes precedence over the system-wide setting.
     place.shell("echo 16384 >/proc/sys/net/ipv4/tcp_notsent_lowat");
     place.tuned(&words, 0);
     assert_eq!(limits(&place, &loose, None).0, 16_384);

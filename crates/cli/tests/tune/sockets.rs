@@ -1,4 +1,4 @@
-//! Programs that run, cured without being restarted.
+//! Running programs, cured without a restart.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -12,11 +12,11 @@ use uncork_lab::stalling::PYTHON;
 use crate::place::Place;
 use crate::program::{self, Program};
 
-/// Nagle meets delayed ACK, which is 40 ms and more.
+/// Nagle meets delayed ACK, which takes 40 ms and more.
 const STALLED: Duration = Duration::from_millis(30);
 const CURED: Duration = Duration::from_micros(500);
 
-/// By each scope in turn: stalled, cured, and stalled again when that is undone.
+/// Asserts for each scope in turn: stalled, cured, and stalled again once undone.
 fn is_cured_by_each_scope(place: &Place, program: &Program) {
     let (pid, port, name) = (program.pid(), program.port, &place.name);
     for scope in [
@@ -60,7 +60,7 @@ fn a_go_program_is_cured_while_it_runs() {
 fn a_cgroup_is_cured_and_what_is_outside_is_not() {
     let Some(place) = Place::make("a_cgroup_is_cured_and_what_is_outside_is_not") else { return };
     let (inside, outside) = (Group::make(), Program::python(&place));
-    // It is in the group before it makes its sockets.
+    // The program joins the group before it makes its sockets.
     let script = format!("echo $$ >{}/cgroup.procs; exec \"$@\"", inside.0);
     let mut command = place.command("sh");
     command.args(["-c", &script, "sh", "/usr/bin/python3", "-c", PYTHON]);
@@ -72,7 +72,7 @@ fn a_cgroup_is_cured_and_what_is_outside_is_not() {
     assert!(program.p50() > STALLED);
 }
 
-/// A cgroup of our own.
+/// A cgroup of the test's own.
 pub(crate) struct Group(pub(crate) String);
 
 impl Group {
@@ -88,7 +88,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // What was in it has been killed, and is gone soon.
+        // Its processes have been killed, and are gone soon.
         for _ in 0..100 {
             if fs::remove_dir(&self.0).is_ok() {
                 break;
@@ -109,16 +109,16 @@ fn new_connections_of_a_process_and_of_its_children_are_met() {
     place.tuned(&format!("--nodelay --new --pid {own}"), 0);
     let (client, server, _listener) = place.connection();
     assert!(client.nodelay().unwrap() && server.nodelay().unwrap());
-    // It was there before.
+    // This connection existed before.
     assert!(!before.nodelay().unwrap());
-    // A listener that was there gives new connections to those who are not ours …
+    // An existing listener gives its new connections to processes outside the scope …
     let port = listener.local_addr().unwrap().port();
     let asks = format!(
         "import socket; s = socket.create_connection(('127.0.0.1', {port})); \
          print(s.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))"
     );
     let child = place.command("/usr/bin/python3").args(["-c", &asks]).output().unwrap();
-    // … and the child is one of us.
+    // … and the child is inside it.
     assert_eq!(String::from_utf8_lossy(&child.stdout).trim(), "1");
     assert!(listener.accept().unwrap().0.nodelay().unwrap());
     place.tuned("undo --all", 0);
@@ -146,8 +146,8 @@ fn bytes_that_wait_for_an_ack_leave_at_once_when_they_are_cured() {
     let Some(place) = Place::make(name) else { return };
     let (mut client, mut server, _listener) = place.connection();
     server.set_nonblocking(true).unwrap();
-    // The first few are acknowledged at once; then one waits for 40 ms. Every packet is let through
-    // a device that holds it: here nobody acknowledges while the other end is stopped.
+    // The first few are acknowledged at once, and a later segment after 40 ms. Every packet passes
+    // a device that the test stops: while the link is down, no ACK can come.
     let stop = |on: &str| place.ip(&format!("link set lo {on}"));
     client.write_all(b"first").unwrap();
     thread::sleep(Duration::from_millis(300));
@@ -199,7 +199,7 @@ fn every_option_is_set_and_set_back() {
     assert_eq!(see(), before);
 }
 
-/// The options of a connection, as its own process sees them.
+/// A connection's options as its own process sees them.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     nodelay: bool,
@@ -251,7 +251,7 @@ fn a_connection_that_was_reset_keeps_no_entry_in_force() {
     };
     let (mut client, server, _listener) = place.connection();
     place.tuned(&format!("--nodelay --netns {} --peer 127.0.0.1", place.name), 0);
-    // What is closed with unread octets in it is reset.
+    // A close with unread octets resets the connection.
     client.write_all(b"unread").unwrap();
     thread::sleep(Duration::from_millis(50));
     drop(server);

@@ -1,4 +1,4 @@
-//! What the list says is in force, and whose it is.
+//! Which settings the list reports in force, and to whom it ascribes them.
 
 use std::fs;
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ use crate::sockets::Group;
 const LAPSED: &str = "nothing of it is in force any more";
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Waits until the list says this.
+/// Waits until the list contains this.
 fn is_listed(place: &Place, what: &str) -> String {
     let begin = Instant::now();
     loop {
@@ -28,7 +28,7 @@ fn is_listed(place: &Place, what: &str) -> String {
     }
 }
 
-/// Ends with the test.
+/// A process that ends with the test.
 struct Sleeper(Child);
 
 impl Drop for Sleeper {
@@ -41,7 +41,7 @@ impl Drop for Sleeper {
 #[test]
 fn a_process_that_has_ended_has_nothing_in_force() {
     let Some(place) = Place::make("a_process_that_has_ended_has_nothing_in_force") else { return };
-    // With a child that has ended and that nobody has waited for.
+    // With a zombie as its child.
     let mut command = place.command("sh");
     command.args(["-c", "true & exec sleep 600"]);
     let process = Sleeper(command.spawn().unwrap());
@@ -112,7 +112,7 @@ fn what_a_program_has_changed_since_is_told() {
     place.tuned(&format!("--nodelay --netns {} --peer 127.0.0.1", place.name), 0);
     let (list, _) = place.tuned("list", 0);
     assert!(list.contains("TCP_NODELAY is set on 2 connections"), "{list}");
-    // One that was there, and one that was met when it was established.
+    // One existed before, and one was tuned when it was established.
     let (new, _peer, _its) = place.connection();
     for stream in [&client, &new] {
         stream.set_nodelay(false).unwrap();
@@ -192,7 +192,7 @@ fn two_journals_that_share_a_bpffs_leave_each_other_alone() {
     assert!(first.nodelay().unwrap() && !second.nodelay().unwrap());
     assert!(place.tuned_by(&a, "list", 0).0.contains("in force for"));
 
-    // Who has lost a journal is told its place by those who share the bpffs.
+    // A user who has lost a journal learns its place from others that share the bpffs.
     place.tuned_by(&b, &words(&others), 0);
     fs::remove_dir_all(&a).unwrap();
     let (_, said) = place.tuned_by(&b, "list", 1);
@@ -222,7 +222,7 @@ fn a_dry_run_names_what_it_would_mount_and_where_it_would_attach() {
     let (said, _) = place.tuned("--nodelay --all --live --dry-run", 0);
     assert!(said.contains("all present connections of this machine"), "{said}");
     assert!(!said.contains("cgroup"), "{said}");
-    // How it ends depends on the routes of this machine.
+    // The exit status depends on the routes of this machine.
     let output = place.tune("--nodelay --quickack --all --dry-run").output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     let expected = "for all connections of this machine; quick ACKs on the routes of this network";
@@ -230,7 +230,7 @@ fn a_dry_run_names_what_it_would_mount_and_where_it_would_attach() {
     let quick = format!("--quickack --peer 127.0.0.0/8 --netns {} --dry-run", place.name);
     let (said, _) = place.tuned(&quick, 0);
     assert!(!said.contains("bpf"), "{said}");
-    // What could not be done is said as well.
+    // What could not be done is reported, too.
     fs::write(bpffs.join("somebody's"), "").unwrap();
     let (_, said) = place.tuned("--nodelay --all --dry-run", 1);
     assert!(said.contains("which is not empty"), "{said}");

@@ -1,4 +1,4 @@
-//! How it ends, as the manual has it.
+//! Exit statuses, as the manual gives them.
 
 use std::fs::OpenOptions;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::common::{UNCORK, needs_root};
 use crate::place::Place;
 
-/// What is named and not there is the command line's fault, whatever it is.
+/// A named thing that does not exist is a usage error, whatever it is.
 #[test]
 fn what_is_not_there_ends_with_2() {
     if !needs_root("what_is_not_there_ends_with_2") {
@@ -14,7 +14,7 @@ fn what_is_not_there_ends_with_2() {
     }
     let Some(place) = Place::make("what_is_not_there_ends_with_2") else { return };
     let thread = std::thread::spawn(nix::unistd::gettid).join().unwrap();
-    // One that lives: it waits for the end of the test.
+    // A living thread: it waits for the end of the test.
     let (end, wait) = std::sync::mpsc::channel::<()>();
     let (tell, told) = std::sync::mpsc::channel();
     let waiting = std::thread::spawn(move || {
@@ -38,7 +38,7 @@ fn what_is_not_there_ends_with_2() {
         let (_, said) = place.tuned(&words, 2);
         assert!(said.contains(&what), "{words}: {said}");
     }
-    // With a journal that is there, as well.
+    // Also with an existing journal.
     place.tuned(&format!("--quickack --netns {} --peer 192.0.2.7", place.name), 0);
     place.tuned("undo 7", 2);
     drop(end);
@@ -64,7 +64,7 @@ fn a_standard_output_that_is_full_ends_with_125_and_undoes_nothing() {
     assert_eq!(place.tuned("list", 0).0, "nothing is tuned\n");
 }
 
-/// A journal that cannot be written, be the disk full or the place no directory.
+/// The journal cannot be written: the disk is full, or its place is no directory.
 #[test]
 fn a_journal_that_cannot_be_written_ends_with_1_and_changes_nothing() {
     let name = "a_journal_that_cannot_be_written_ends_with_1_and_changes_nothing";

@@ -1,4 +1,4 @@
-//! What was changed is set back exactly, in any order, whatever was killed.
+//! All changes are set back exactly, in any order, whatever was killed.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -35,7 +35,7 @@ impl Snapshot {
         };
         let names = ["established", "created", "wished", "forked", "ended", "living", "undoing"];
         let maps = ["sockets", "born", "tags", "members", "outcomes"];
-        // Others may trace on this machine meanwhile: only what has our names is compared.
+        // Other programs may trace on this machine meanwhile: only our names are compared.
         let programs: Vec<(u32, String)> = ProgInfoIter::default()
             .filter_map(|found| {
                 Some((found.id, ours(&names, found.name.to_string_lossy().as_bytes())?))
@@ -51,7 +51,7 @@ impl Snapshot {
             routes: place.ip("route show table all") + &place.ip("-6 route show table all"),
             links: place.ip("-d link"),
             disciplines: place.shell("tc qdisc; tc class show dev veth0"),
-            // A guardian's `sockets` are those of AF_XDP.
+            // A guardian's `sockets` are AF_XDP maps.
             maps: MapInfoIter::default()
                 .filter(|map| map.ty != MapType::Xskmap)
                 .filter_map(|map| ours(&maps, map.name.to_string_lossy().as_bytes()))
@@ -64,7 +64,7 @@ impl Snapshot {
 }
 
 impl Snapshot {
-    /// The lines in which two differ.
+    /// Returns the lines in which two snapshots differ.
     fn differences(&self, expected: &Self) -> String {
         let lines = |snapshot: &Self| -> Vec<String> {
             let text = format!("{snapshot:#?}").replace("\\n", "\n");
@@ -79,7 +79,7 @@ impl Snapshot {
     }
 }
 
-/// The kernel frees programs and maps a little after the last hold on them is gone.
+/// The kernel frees programs and maps a little after the last reference is gone.
 fn is_soon(place: &Place, expected: &Snapshot) {
     let patience = Instant::now() + Duration::from_secs(5);
     let mut now = Snapshot::of(place);
@@ -94,7 +94,7 @@ fn shape(place: &Place) {
     place.shell("tc qdisc add dev veth0 root tbf rate 100mbit burst 3000 latency 500ms");
 }
 
-/// What touches everything that can be touched; the quick ACKs leave out ::1, which is told.
+/// Returns commands that change all that can be changed; quick ACKs leave out ::1, and say so.
 fn everything(place: &Place) -> [(String, i32); 3] {
     let name = &place.name;
     [
@@ -146,7 +146,7 @@ fn a_dry_run_says_it_and_changes_nothing() {
     assert!(!place.path("state").join("1.json").exists());
 }
 
-/// Not random, but spread over all the time that a run takes, by a ratio that meets no rhythm.
+/// The instants are not random, but cover the whole run, by a ratio that meets no rhythm.
 #[test]
 fn a_run_that_is_killed_at_any_point_is_undone() {
     let Some(place) = Place::make("a_run_that_is_killed_at_any_point_is_undone") else { return };
@@ -186,7 +186,7 @@ fn two_entries_over_one_setting_are_undone_in_any_order() {
     let before = Snapshot::of(&place);
     for order in [["1", "2"], ["2", "1"], ["--all", ""]] {
         let small = |rate| format!("small-queues --dev veth0 --rate {rate} --netns {}", place.name);
-        // A journal of its own each time, so that the numbers begin anew.
+        // A fresh journal each time, so that entry numbers start anew.
         let _ = fs::remove_dir_all(place.state());
         place.tuned(&small("100mbit"), 0);
         let first = limit();
@@ -248,7 +248,7 @@ fn a_damaged_entry_is_named_and_keeps_nothing_else_from_being_undone() {
     assert!(said.contains("damaged"), "{said}");
     let (_, said) = place.tuned("undo --all", 1);
     assert!(said.contains("1.json"), "{said}");
-    // The sockets know by themselves what they were.
+    // Each socket keeps its own previous state.
     assert!(!client.nodelay().unwrap());
     assert_eq!(place.shell(&format!("cat {LIMIT}")), "4194304");
     assert!(file.exists(), "nothing is lost");
@@ -339,7 +339,7 @@ fn without_the_privilege_it_names_the_capabilities_and_the_command() {
     }
 }
 
-/// Somebody's files would be out of sight, and everybody's if it were /proc.
+/// A mount there would hide these files, and everybody's if it were /proc.
 #[test]
 fn a_directory_with_files_is_mounted_over() {
     let Some(place) = Place::make("a_directory_with_files_is_mounted_over") else { return };

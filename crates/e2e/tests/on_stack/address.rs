@@ -1,4 +1,4 @@
-//! The Ethernet address of a device changes, as a bridge's does by itself when somebody joins it.
+//! The Ethernet address of a device changes, as a bridge's does by itself when a port joins it.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ fn changes(hosts: Hosts) -> Result<()> {
     let page = Answer::of(200, &noise(PAGE));
     let mut first = hosts.http(PORT)?;
     ensure!(first.get("/page")? == page, "another page");
-    // Of others than have asked, too: who opened his connection before, who comes now, and who comes again.
+    // Three kinds of connection: opened before, opened after the change, and opened again.
     for last in ["01", "02"] {
         hosts.ours.ip(&format!("link set eth0 address 02:00:00:00:95:{last}"))?;
         hosts.theirs.ip("neigh flush dev eth0")?;
@@ -52,7 +52,7 @@ fn changes(hosts: Hosts) -> Result<()> {
     Ok(())
 }
 
-/// The guardian has looked at its devices before.
+/// The guardian has looked at its devices before the change.
 #[test]
 fn a_process_that_begins_behind_that_reaches_nobody() -> Result<()> {
     if lacks(&[("python3", "python3"), ("curl", "curl"), ("nginx", "nginx-light")])? {

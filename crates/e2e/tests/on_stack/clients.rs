@@ -1,4 +1,5 @@
-//! Clients on the stack: curl, which waits by poll(2), and wrk, with threads and sets. The servers are the kernel's.
+//! Clients on the stack: curl, which waits in poll(2), and wrk, with threads and epoll sets. Their
+//! servers use kernel sockets.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -51,7 +52,7 @@ fn curl_writes_other_bytes_than_it_was_sent() -> Result<()> {
             fs::remove_file(got)?;
         }
     }
-    // Nobody listens: what connect(2) says comes by SO_ERROR.
+    // No socket listens: SO_ERROR brings the error that connect(2) would return.
     let mut refused = hosts.on_stack(&curl)?;
     let refused = run(refused.args(["-sS", &format!("http://{THEIRS}:1/")]), LONG)?;
     ensure!(refused.status.code() == Some(7), "{}: {}", refused.status, refused.stderr);
@@ -81,8 +82,8 @@ fn wrk_counts_errors() -> Result<()> {
     hosts.check_nothing_left(PORT)
 }
 
-/// The kernel needs some 70 ms to make a stack's device and to take it away again, for which no script waits (crate guard,
-/// `rings`).
+/// The kernel needs some 70 ms to make a stack's device and to remove it again, for which no script
+/// waits (crate guard, `rings`).
 #[test]
 fn a_script_waits_for_the_device_of_each_of_its_programs() -> Result<()> {
     if lacks(&[("curl", "curl"), ("nginx", "nginx-light")])? {
@@ -110,15 +111,15 @@ fn a_script_waits_for_the_device_of_each_of_its_programs() -> Result<()> {
     hosts.check_nothing_left(PORT)
 }
 
-/// The kernel makes the devices of many at once in the time that it needs for a few, and the guardian answers others
-/// meanwhile.
+/// The kernel makes the devices of many processes at once in the time that it needs for a few, and
+/// the guardian answers others meanwhile.
 #[test]
 fn processes_that_begin_at_once_wait_for_each_other_and_others_for_them() -> Result<()> {
     if lacks(&[("python3", "python3")])? {
         return Ok(());
     }
     const PROCESSES: u32 = 30;
-    // Who waits for two seconds for the guardian does without it. Others wait for nothing.
+    // A process that waits two seconds for the guardian does without it. Others do not wait.
     const SOON: [u128; 2] = [200, 1900];
     let alone = alone();
     let hosts = alone.hosts("crowd")?;
@@ -147,7 +148,7 @@ fn processes_that_begin_at_once_wait_for_each_other_and_others_for_them() -> Res
     hosts.check_nothing_left(PORT)
 }
 
-/// Sends back what comes, to all at once, until somebody says good-bye.
+/// Echoes data on all connections at once, until a peer says good-bye.
 pub(crate) fn echo(listener: &TcpListener) {
     for stream in listener.incoming().map_while(Result::ok) {
         thread::spawn(move || -> std::io::Result<()> {

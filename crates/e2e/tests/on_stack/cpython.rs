@@ -1,11 +1,12 @@
-//! CPython's own socket tests, whose servers and clients are one process: on one host with both ends of a cable,
-//! between which its packets go by the cable although both addresses are its own. The same ones pass, fail and are
-//! skipped on kernel sockets and on the stack.
+//! CPython's own socket tests, whose servers and clients are one process, on a host with both ends
+//! of a cable: packets cross the cable although both addresses are the host's own. The same tests
+//! pass, fail and are skipped on kernel sockets and on the stack.
 //!
-//! Where a module does not ask for its servers' address, that is written into its text as it is read (`py/hosted.py`).
-//! Two of those that `tests/cpython.rs` runs have nothing to do with sockets: test_poll waits for pipes and a terminal, and
-//! test_subprocess talks to its children by pipes. What test_selectors waits for are pairs of Unix sockets; they are
-//! pairs of TCP here.
+//! Where a module does not ask for its servers' address, the address is written into its text as it
+//! is read (`py/hosted.py`). Two of those that `tests/cpython.rs` runs have nothing to do with
+//! sockets: test_poll waits for pipes and a terminal, and test_subprocess talks to its children by
+//! pipes. What test_selectors waits for are pairs of Unix sockets; here they are pairs of TCP
+//! sockets.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -23,14 +24,14 @@ use uncork_netns::Namespace;
 use crate::on_stack::{Scratch, lacks};
 
 const LIMIT: Duration = Duration::from_secs(300);
-/// Some of these tests go by time, and each goes wrong by itself now and then.
+/// Attempts for a test: some depend on timing, and each fails now and then by itself.
 const TRIES: usize = 3;
-/// The servers', and the clients', by the cable's other end.
+/// The servers' addresses, and the clients' at the other end of the cable.
 const SERVERS: [&str; 2] = ["10.97.0.1", "fd97::1"];
 const CLIENTS: [&str; 2] = ["10.97.0.2", "fd97::2"];
 
-/// No TCP; servers that are looked for at localhost, wherever they listen, and wait for ever; and as many pairs of sockets as
-/// there may be descriptors, for which there are not enough ports.
+/// Tests without TCP; servers that are expected at localhost, wherever they listen, and are waited
+/// for without end; and as many socket pairs as descriptors, for which there are not enough ports.
 const LEFT_OUT: [&str; 5] = [
     "*VSOCK*",
     "test_server_accept",
@@ -39,23 +40,24 @@ const LEFT_OUT: [&str; 5] = [
     "test_above_fd_setsize",
 ];
 
-/// Those that end otherwise, and why: what a program writes leaves when it turns to waiting, so that who waits for both ends of a
-/// connection at once is told of one first, and of the other when he asks again.
+/// Tests that end differently: what a program writes leaves when it turns to waiting, so a thread
+/// that waits for both ends of a connection is told of one first, and of the other when it asks
+/// again.
 const OTHERWISE: [&str; 2] =
     ["test.test_epoll.TestEPoll.test_control_and_wait", "test.test_epoll.TestEPoll.test_fromfd"];
 
-/// And on an instance: who has closed his end with a reset tells it by an event, at which the other end is looked at. The close leaves
-/// when the instance has come to it.
+/// More of them on an instance: a close with a reset is reported by an event, on which the other
+/// end is examined, and it leaves only when the instance gets to it.
 const ON_INSTANCE: [&str; 2] = [
     "test.test_ssl.TestPreHandshakeClose.test_preauth_data_to_tls_client",
     "test.test_ssl.TestPreHandshakeClose.test_preauth_data_to_tls_server",
 ];
 
-/// How many tests are run at the least, and connections accepted or made on the stack.
+/// The minimum number of tests run, and of connections accepted or made on the stack.
 const LEAST: (usize, u64) = (20, 5);
 
-/// A host with both ends of a cable. What it sends to itself goes over the cable: its local addresses are local for
-/// what has come by it, and out of the other end for what it sends.
+/// Makes a host with both ends of a cable. What it sends to itself crosses the cable: its addresses
+/// are local for packets that arrive by it, and beyond the other end for what it sends.
 fn both_ends(label: &str) -> Result<Namespace> {
     let host = Namespace::new(label)?;
     host.ip("link add v0 type veth peer name v1")?;
@@ -96,10 +98,10 @@ fn both_ends(label: &str) -> Result<Namespace> {
 struct Suite<'a> {
     host: &'a Namespace,
     module: &'a str,
-    /// Which of its tests, as patterns; all, if there is none.
+    /// Patterns of its tests; all tests run if there is none.
     parts: &'a [&'a str],
     on_stack: bool,
-    /// Those that the stack is to be, if it is not to be the program's own.
+    /// The instances to use, unless the program is to have a stack of its own.
     instances: Option<&'a Instances>,
 }
 
@@ -119,7 +121,7 @@ impl Suite<'_> {
         Ok(command)
     }
 
-    /// Runs them, or `only` those; the connections that the stack has had, too.
+    /// Runs all, or `only` those; returns their outcomes and the stack's number of connections.
     fn outcomes(&self, only: &[&String]) -> Result<(Outcomes, u64)> {
         let scratch = Scratch::new()?;
         let (report, stats) = (scratch.path("report.xml"), scratch.path("stats.json"));
@@ -139,8 +141,8 @@ impl Suite<'_> {
     }
 }
 
-/// What the processes of a program have accepted and made on the stack. (Who connects before anybody waits for him is the
-/// kernel's at the other end.)
+/// Counts what a program's processes have accepted and made on the stack. (A connection made before
+/// its listener is waited on belongs to the kernel at the other end.)
 fn connections(stats: &Path) -> Result<u64> {
     let Ok(lines) = std::fs::read_to_string(stats) else { return Ok(0) };
     let count = |line: &str| -> Result<u64> {
@@ -223,8 +225,8 @@ fn test_epoll_ends_otherwise() -> Result<()> {
     same_on_the_stack("test_epoll", &[], (8, 3))
 }
 
-/// Those that talk by TCP. Most others have no sockets; those of TLS (test_events, test_ssl, test_sslproto) wait for ever for
-/// servers that are not at localhost, on kernel sockets, too.
+/// The tests that use TCP. Most others have no sockets; those of TLS (test_events, test_ssl,
+/// test_sslproto) wait without end for servers that are not at localhost, on kernel sockets, too.
 #[test]
 fn test_asyncio_ends_otherwise() -> Result<()> {
     let parts = ["streams", "sock_lowlevel", "server", "buffered_proto", "sendfile"];

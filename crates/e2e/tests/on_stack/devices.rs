@@ -13,10 +13,10 @@ use crate::on_stack::{Scratch, lacks, wait_until};
 
 const PORT: u16 = 8080;
 const PYTHON: (&str, &str) = ("python3", "python3");
-/// Nobody knows when it is noticed.
+/// The time within which a deletion is noticed.
 const SOON: Duration = Duration::from_secs(5);
 
-/// Devices of these names, the other ends of which are of no interest.
+/// Adds devices of these names; their other ends are of no interest.
 fn add(hosts: &Hosts, devices: &[&str]) -> Result<()> {
     for (number, device) in devices.iter().enumerate() {
         hosts.ours.ip(&format!("link add {device} type veth peer name {device}peer"))?;
@@ -27,7 +27,7 @@ fn add(hosts: &Hosts, devices: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Somebody comes by the device that is left.
+/// Asserts that a connection over the remaining device is answered.
 fn check_answer(hosts: &Hosts) -> Result<()> {
     let mut stream = hosts.connect(PORT)?;
     stream.set_read_timeout(Some(SOON))?;
@@ -39,7 +39,7 @@ fn check_answer(hosts: &Hosts) -> Result<()> {
     Ok(())
 }
 
-/// Why it does without each of the devices that it does without.
+/// Returns why the process does without each device that it does without.
 fn without(pid: u32) -> Result<Vec<String>> {
     let report = report(pid)?;
     let all = report["without"].as_array().cloned().unwrap_or_default();

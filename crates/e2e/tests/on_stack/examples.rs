@@ -1,4 +1,4 @@
-//! The demonstrations in C, and a program that is linked with the library instead of having it preloaded.
+//! The examples in C, and a program linked with the library instead of having it preloaded.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -19,7 +19,7 @@ const PORT: u16 = 8088;
 const LONG: Duration = Duration::from_secs(60);
 const NEEDED: [(&str, &str); 1] = [("cc", "gcc")];
 
-/// Compiles `examples/NAME.c` as a careful programmer would, with more of the linker's arguments.
+/// Compiles `examples/NAME.c` with a careful programmer's flags, and more linker arguments.
 pub(crate) fn built(scratch: &Scratch, name: &str, linked: &[&str]) -> Result<PathBuf> {
     let root = artifact::source("../..");
     let program = scratch.path(name);
@@ -31,7 +31,7 @@ pub(crate) fn built(scratch: &Scratch, name: &str, linked: &[&str]) -> Result<Pa
     Ok(program)
 }
 
-/// Asks for the page, and gives the value of a header of the answer.
+/// Requests the page, and returns the value of a header of the response.
 pub(crate) fn header(stream: &mut TcpStream, name: &str) -> Result<String> {
     stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")?;
     let mut answer = Vec::new();
@@ -81,7 +81,7 @@ fn a_demonstration_is_not_on_the_stack() -> Result<()> {
     Ok(())
 }
 
-/// What the compiler is told of libkqueue, if it is there: Debian 12 has none.
+/// Returns the compiler's flags for libkqueue, if it is installed: Debian 12 has none.
 fn kqueue() -> Option<Vec<String>> {
     let told =
         Command::new("pkg-config").args(["--cflags", "--libs", "libkqueue"]).output().ok()?;
@@ -158,17 +158,17 @@ fn a_program_that_is_linked_with_the_library_does_without_it() -> Result<()> {
     let linked = ["-L", &directory, "-luncork", &format!("-Wl,-rpath,{directory}")];
     let program = built(&scratch, "helloworld_stack_epoll", &linked)?;
 
-    // Without what preloads it.
+    // Without the preload.
     let mut command = hosts.on_stack("/usr/bin/env")?;
     command.args(["-u", "LD_PRELOAD"]).arg(&program).arg(PORT.to_string());
-    // Cargo's, where a library of another day may lie.
+    // Cargo sets this variable, and an older library may lie there.
     command.env_remove("LD_LIBRARY_PATH");
     let server = Daemon::on_stack(command, &scratch.path("log"), &hosts, PORT)?;
     ensure!(header(&mut hosts.connect(PORT)?, "Place")? == "stack", "linked");
     server.stop(Signal::SIGTERM)?;
     hosts.check_nothing_left(PORT)?;
 
-    // With a copy that is preloaded: it is there once.
+    // With a preloaded copy as well: the library is there only once.
     let copy = scratch.path("libuncork.so");
     std::fs::copy(&library, &copy)?;
     let mut command = hosts.on_stack(&program)?;
@@ -185,7 +185,7 @@ fn a_program_that_is_linked_with_the_library_does_without_it() -> Result<()> {
     server.stop(Signal::SIGTERM)?;
     hosts.check_nothing_left(PORT)?;
 
-    // On the kernel alone.
+    // On kernel sockets alone.
     let mut command = hosts.ours.command(program.to_str().context("a path in UTF-8")?);
     command.arg(PORT.to_string());
     let server = Daemon::start(command, &scratch.path("log"))?;
@@ -198,7 +198,7 @@ fn a_program_that_is_linked_with_the_library_does_without_it() -> Result<()> {
 
 #[test]
 fn what_was_set_for_f_stack_s_adapter_is_ignored() -> Result<()> {
-    // To instances they mean something (crates/cli/tests/instances.rs).
+    // For instances they do have a meaning (crates/cli/tests/instances.rs).
     if lacks(&NEEDED)? || instance::are_wanted() {
         return Ok(());
     }

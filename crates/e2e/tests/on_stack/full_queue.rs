@@ -1,4 +1,4 @@
-//! A queue below the stack that is full: what it refuses goes on as soon as there is room.
+//! A full queue below the stack: packets that it refuses are sent as soon as there is room.
 
 use std::time::{Duration, Instant};
 
@@ -13,13 +13,13 @@ use crate::on_stack::{Scratch, lacks, noise};
 
 const PORT: u16 = 8080;
 const NEEDED: [(&str, &str); 2] = [("nginx", "nginx-light"), ("tc", "iproute2")];
-/// With nginx's header a single segment.
+/// A single segment together with nginx's header.
 const PAGE: usize = 1_000;
-/// Answers that are sent at once, of which the queue has room for four, and has let go of all after fourteen milliseconds.
+/// Answers sent at once; the queue has room for four, and has sent all after fourteen milliseconds.
 const CONNECTIONS: usize = 24;
 const QUEUE: &str = "qdisc add dev eth0 root tbf rate 20mbit burst 2k limit 5k";
 const ROUNDS: usize = 20;
-/// Less than any timeout of TCP's.
+/// Less than any TCP timeout.
 const SOON: Duration = Duration::from_millis(150);
 
 #[test]

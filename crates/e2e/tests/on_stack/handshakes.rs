@@ -1,5 +1,5 @@
-//! What is decided while a connection is opened: nginx that waits for a request before it accepts (`deferred`), and takes it with
-//! the SYN (`fastopen`), with curl at the other end.
+//! Behaviour set before a connection is open: an nginx that waits for a request before it accepts
+//! (`deferred`), and takes it with the SYN (`fastopen`), with curl at the other end.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -27,7 +27,7 @@ fn serving(hosts: &Hosts, scratch: &Scratch, how: &str) -> Result<Daemon> {
     let plain = nginx::configuration(scratch, PORT, WORKERS, "on");
     let changed = plain.replace(&format!("listen {PORT};"), &format!("listen {PORT} {how};"));
     ensure!(changed != plain, "another configuration");
-    // With the status its connections can be counted: each request tells how many are open.
+    // The status page counts connections: each request tells how many are open.
     let counted =
         changed.replace("location = /pid", "location = /open { stub_status; }\nlocation = /pid");
     fs::write(scratch.path("nginx.conf"), counted)?;
@@ -37,7 +37,7 @@ fn serving(hosts: &Hosts, scratch: &Scratch, how: &str) -> Result<Daemon> {
     Daemon::on_stack(command, &scratch.path("log"), hosts, PORT)
 }
 
-/// How many connections nginx has accepted so far, by its own account, this one included.
+/// Returns how many connections nginx has accepted so far, by its own count, with this one.
 fn accepted(hosts: &Hosts) -> Result<u64> {
     let mut stream = hosts.connect(PORT)?;
     stream.write_all(b"GET /open HTTP/1.0\r\n\r\n")?;
@@ -48,7 +48,7 @@ fn accepted(hosts: &Hosts) -> Result<u64> {
     first.parse().with_context(|| told.clone())
 }
 
-/// One of the kernel's counters of TCP on the other host (nstat(8)).
+/// Reads one of the kernel's TCP counters on the other host (nstat(8)).
 fn counted_there(hosts: &Hosts, name: &str) -> Result<u64> {
     let told = run(hosts.beside("/bin/cat")?.arg("/proc/net/netstat"), LONG)?.successful()?.stdout;
     let lines: Vec<&str> = told.lines().filter(|line| line.starts_with("TcpExt:")).collect();
@@ -67,7 +67,8 @@ fn nginx_accepts_who_says_nothing_or_forgets_him() -> Result<()> {
     let scratch = Scratch::new()?;
     scratch.file("small", 602)?;
     let server = serving(&hosts, &scratch, "deferred")?;
-    // Who waited for the server has closed since, and is accepted for it: by a worker that may not have come to it yet.
+    // The connection that waited for the server has closed since, and is accepted for that: perhaps
+    // by a worker that has not got to it yet.
     let mut before = accepted(&hosts)?;
     wait_until("all are accepted who have closed", || {
         std::thread::sleep(Duration::from_millis(100));
@@ -83,7 +84,7 @@ fn nginx_accepts_who_says_nothing_or_forgets_him() -> Result<()> {
         let mut one = one;
         ensure!(one.get("/small")? == small, "late");
     }
-    // Those who still say nothing when other workers take over are theirs.
+    // Connections still silent when other workers take over go to these.
     server.signal(Signal::SIGHUP)?;
     let log = || Ok::<_, anyhow::Error>(fs::read_to_string(scratch.path("log"))?);
     wait_until("nginx reloads", || Ok(log()?.matches("exited with code 0").count() >= 2))?;
@@ -113,7 +114,7 @@ fn nginx_lets_a_request_wait_that_came_with_the_syn() -> Result<()> {
         ensure!(fs::read(scratch.path("got"))? == fs::read(&page)?, "another page");
         Ok(())
     };
-    // The first gets a cookie, of whichever worker.
+    // The first one gets a cookie, from whichever worker.
     fetch()?;
     let fast = counted_there(&hosts, "TCPFastOpenActive")?;
     for _ in 0..10 {
@@ -126,7 +127,7 @@ fn nginx_lets_a_request_wait_that_came_with_the_syn() -> Result<()> {
     hosts.check_nothing_left(PORT)
 }
 
-/// Two hosts with some time between them (`uncork lab link`), and the names of their namespaces.
+/// Makes two hosts with some delay between them (`uncork lab link`); returns their namespaces.
 fn far_apart(scratch: &Scratch) -> Result<(Daemon, [String; 2])> {
     let mut command = Command::new(artifact::uncork()?);
     command.args(["lab", "link", "--json", "--delay", "50ms"]);
@@ -145,7 +146,7 @@ fn far_apart(scratch: &Scratch) -> Result<(Daemon, [String; 2])> {
     Ok((link, ends))
 }
 
-/// A Python program at one of them, on the stack.
+/// Starts a Python program at one of them, on the stack.
 fn on_stack_at(near: &str, scratch: &Scratch, program: &str, more: &[&str]) -> Result<Daemon> {
     let mut command = within(near, artifact::uncork()?);
     command.args(["run", "--stack", "--dev", "eth0", "--", PYTHON]);
@@ -154,7 +155,7 @@ fn on_stack_at(near: &str, scratch: &Scratch, program: &str, more: &[&str]) -> R
     Daemon::start(command, &scratch.path("log"))
 }
 
-/// What those hear who send with their SYNs to that port of the other one.
+/// Returns what clients hear that send data with their SYNs to that port of the other host.
 fn dashes(far: &str, port: u16, count: &str) -> Result<String> {
     let mut command = within(far, PYTHON);
     command.arg(artifact::source("py/dashes.py")).args(["10.79.0.1", &port.to_string(), count]);
@@ -167,7 +168,7 @@ fn within(namespace: &str, program: impl AsRef<Path>) -> Command {
     command
 }
 
-/// Its connection can be given to the child only when the handshake is over, half a round trip later.
+/// The child can have the connection only after the handshake, half a round trip later.
 #[test]
 fn a_child_of_fork_gets_nothing_of_what_came_with_a_syn() -> Result<()> {
     if lacks(&[("python3", "python3")])? || instance::are_wanted() {
@@ -178,7 +179,7 @@ fn a_child_of_fork_gets_nothing_of_what_came_with_a_syn() -> Result<()> {
     let count = "5";
     let server = on_stack_at(&near, &scratch, "py/forks.py", &[count])?;
     wait_until("it listens", || Ok(server.said().contains("listens")))?;
-    // And does so on the stack, as nobody is accepted before.
+    // The listener is on the stack by then, since the program accepts nothing earlier.
     std::thread::sleep(Duration::from_millis(500));
     let told = dashes(&far, PORT, count)?;
     let wanted = format!("child hello slow\n{}", "child hello fast\n".repeat(4));
@@ -188,7 +189,7 @@ fn a_child_of_fork_gets_nothing_of_what_came_with_a_syn() -> Result<()> {
     Ok(())
 }
 
-/// Its listener is the kernel's alone before the handshake is over, and its data was acknowledged.
+/// The listener is the kernel's alone before the handshake ends, and the data was acknowledged.
 #[test]
 fn who_came_with_a_syn_is_reset_when_his_listener_becomes_the_kernels() -> Result<()> {
     if lacks(&[("python3", "python3")])? || instance::are_wanted() {

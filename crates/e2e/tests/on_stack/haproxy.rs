@@ -1,4 +1,4 @@
-//! HAProxy: a server and a client of the stack in one process, with threads; HTTP, and plain octets.
+//! HAProxy: a server and a client on the stack in one threaded process; HTTP, and plain octets.
 
 use std::fs;
 use std::process::Command;
@@ -17,11 +17,11 @@ use crate::on_stack::{Scratch, kernel_nginx, lacks};
 const HTTP: u16 = 8081;
 const OCTETS: u16 = 8082;
 const LONG: Duration = Duration::from_secs(20);
-/// Of nginx, on the other host.
+/// The port of nginx, on the other host.
 const BEHIND: u16 = 8083;
 
 const NEEDED: [(&str, &str); 2] = [("haproxy", "haproxy"), ("nginx", "nginx-light")];
-/// Why the kernel has what is spliced.
+/// The reason why spliced sockets belong to the kernel.
 const SPLICED: &str = "it is spliced, which only the kernel can do";
 
 #[test]
@@ -41,14 +41,14 @@ fn haproxy_splices_other_bytes_on() -> Result<()> {
         return Ok(());
     }
     let hosts = Hosts::new("haproxysplice")?;
-    // By itself it thinks of none of these answers that it is worth it.
+    // By default it finds none of these answers worth splicing.
     let report = passes_all_on(&hosts, " option splice-auto\n option splice-response\n")?;
     let spliced = report["kernel"][SPLICED].as_u64();
     ensure!(spliced > Some(0), "it has spliced nothing: {report:#}");
     hosts.check_nothing_left(HTTP)
 }
 
-/// Asks it for everything by HTTP and as octets, and gives what can be told of its sockets then.
+/// Requests everything by HTTP and as octets, and returns what it then says of its sockets.
 fn passes_all_on(hosts: &Hosts, options: &str) -> Result<Value> {
     let scratch = Scratch::new()?;
     let mut wanted = Vec::new();
@@ -91,7 +91,7 @@ fn passes_all_on(hosts: &Hosts, options: &str) -> Result<Value> {
         hosts.check_on_stack(six.stream())?;
         hosts.check_all_on_stack(before)?;
     }
-    // What is spliced becomes the kernel's, and was not its from the beginning.
+    // Spliced sockets go over to the kernel, and did not begin there.
     let opened = hosts.opened_since(before)?;
     ensure!(opened == 0, "{opened} connections never were the stack's");
     let mut asks = Command::new(artifact::uncork()?);

@@ -1,5 +1,5 @@
-//! Programs on instances: several of them, and what becomes of all the others when one of them, an instance or the
-//! guardian ends or stops.
+//! Programs on instances: several of them, and the effect on all others when a program, an instance
+//! or the guardian ends or stops.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -23,14 +23,14 @@ use crate::on_stack::{Scratch, lacks, nginx, wait_until};
 const NEEDED: [(&str, &str); 1] = [("python3", "python3")];
 const PORT: u16 = 7090;
 const OTHER: u16 = 7091;
-/// What nginx listens at.
+/// The port of nginx.
 const HTTP: u16 = 8080;
 const REDIS: u16 = 6380;
-/// So long somebody may take to hear that it is over: half of this, and a busy machine.
+/// How long a peer may take to hear of the end: half of this, with room for a busy machine.
 const SOON: Duration = Duration::from_millis(200);
 const LONG: Duration = Duration::from_secs(20);
 
-/// One of the servers of `py/instance.py`, on an instance.
+/// Starts one of the servers of `py/instance.py`, on an instance.
 pub(crate) fn server(hosts: &Hosts, scratch: &Scratch, how: &str, port: u16) -> Result<Daemon> {
     let mut command = hosts.on_stack(PYTHON)?;
     command.arg(artifact::source("py/instance.py")).args([how, &port.to_string()]);
@@ -50,14 +50,14 @@ pub(crate) fn is_echoed(stream: &mut TcpStream, long: usize) -> Result<()> {
     Ok(())
 }
 
-/// Reads to the end, of whatever kind, and gives when that was.
+/// Reads to the end, whether a FIN or a reset, and returns when that came.
 pub(crate) fn end_of(mut stream: TcpStream) -> Instant {
     let mut bytes = [0; 1 << 16];
     while stream.read(&mut bytes).is_ok_and(|got| got > 0) {}
     Instant::now()
 }
 
-/// Attachments whose memory the instances have.
+/// Counts the attachments whose memory the instances hold.
 pub(crate) fn attachments(instances: &[u32]) -> Result<usize> {
     let maps = instances.iter().map(|pid| Ok(fs::read_to_string(format!("/proc/{pid}/maps"))?));
     let maps: String = maps.collect::<Result<_>>()?;
@@ -169,7 +169,7 @@ fn program_is_killed(alone: &Alone) -> Result<()> {
     for _ in 0..50 {
         is_echoed(&mut beside, 2000)?;
     }
-    // What the kernel had of its own would go on, too.
+    // As on kernel sockets, what the dead program had sent still comes.
     end_of(rests);
     hosts.check_on_stack(&beside)?;
     drop((beside, sends));
@@ -212,7 +212,7 @@ fn instance_is_killed(alone: &Alone) -> Result<()> {
     is_echoed(&mut by_kernel, 2000).context("the listener goes on as the kernel's")?;
     wait_until("there is another instance", || {
         let is_another = pids(&hosts)?.first().is_some_and(|pid| *pid != instance);
-        // It has its devices when it is up.
+        // An instance has its devices when it is up.
         Ok(is_another && hosts.devices_in_use()? > 0)
     })?;
     let new = server(&hosts, &scratch, "echo", OTHER).context("one that is started then")?;
@@ -248,7 +248,7 @@ fn who_connects_again_after_an_instance_has_died_is_thrown_out_by_the_next() -> 
     wait_until("there is another instance", || {
         Ok(pids(&hosts)?.first().is_some_and(|pid| *pid != instance))
     })?;
-    // Ports of the dead one were left.
+    // Ports of the dead instance were left.
     for times in 2..5 {
         client.signal(Signal::SIGUSR1)?;
         has_dialled(times)?;
@@ -317,7 +317,7 @@ fn what_a_program_has_sent_is_lost_when_it_ends() -> Result<()> {
     ensure!(status.success(), "{status}");
     let said = fs::read_to_string(scratch.path(&format!("leaves-{PORT}.log")))?;
     let sent: usize = said.trim().strip_prefix("sent ").context(said.clone())?.parse()?;
-    // By now its process is gone for a while, and the window has been shut as long.
+    // By now its process has been gone for a while, and the window shut as long.
     thread::sleep(Duration::from_millis(500));
     let mut got = Vec::new();
     slow.read_to_end(&mut got)?;
@@ -378,7 +378,7 @@ fn a_program_that_is_stopped_slows_another() -> Result<()> {
     let piece = crate::on_stack::noise(1 << 20);
     for stream in &mut streams {
         stream.set_nonblocking(true)?;
-        // Until neither its window nor this end has room.
+        // Fills the peer's window and this end's buffer.
         while stream.write(&piece).is_ok() {}
     }
     let after = rounds()?;

@@ -1,4 +1,4 @@
-//! iperf3: as much as there is room for, in both directions, server and client; select(2) and TCP_INFO.
+//! iperf3: as much as fits, in both directions, server and client; select(2) and TCP_INFO.
 
 use std::process::Command;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use crate::on_stack::{Scratch, lacks, wait_until};
 
 const PORT: u16 = 5201;
 const LONG: Duration = Duration::from_secs(30);
-/// With how much is to come to its end. In both directions at once iperf3 ends when it has sent that, whatever it has
-/// received.
+/// The arguments, and with them how much must arrive. With both directions at once iperf3 ends when
+/// it has sent that much, whatever it has received.
 const WAYS: [&[&str]; 3] =
     [&["-n", "100M"], &["-n", "100M", "-R"], &["-t", "1", "-P", "4", "--bidir"]];
 
-/// Runs a client, which must have moved what it was to move.
+/// Runs a client, and asserts that it has moved the data.
 fn measure(mut client: Command, host: &str, way: &[&str]) -> Result<()> {
     client.args(["-c", host, "-p", &PORT.to_string(), "-J"]).args(way);
     let said = run(&mut client, LONG).with_context(|| format!("{way:?}"))?.successful()?;
@@ -29,15 +29,15 @@ fn measure(mut client: Command, host: &str, way: &[&str]) -> Result<()> {
         ensure!(ways.iter().all(|&bytes| bytes > 1_000_000), "{way:?}: {ways:?} received");
     } else {
         let (sent, received) = (bytes("sum_sent"), bytes("sum_received"));
-        // What is on its way when the sender says that it is done is not counted.
+        // Bytes in flight when the sender says that it is done are not counted.
         let most = 9 * (sent / 10)..=sent;
         ensure!(sent >= 100 << 20 && most.contains(&received), "{way:?}: {sent}, {received}");
     }
     Ok(())
 }
 
-/// Waits until a server serves its next client, and the stack knows of it: it listens anew for each, and who comes before it
-/// waits for him is the kernel's.
+/// Waits until a server serves its next client and the stack knows of it: it listens anew for each,
+/// and a client that comes before it waits belongs to the kernel.
 fn wait_for_stack(server: &Daemon, turn: usize) -> Result<()> {
     let listens = format!("(test #{turn})");
     wait_until("iperf3 listens on the stack", || {
@@ -59,7 +59,7 @@ fn iperf_server_on_the_stack_stalls() -> Result<()> {
     command.args(["-s", "-p", &PORT.to_string(), "--forceflush"]);
     let server = Daemon::start(command, &scratch.path("log"))?;
     wait_until("iperf3 listens", || Ok(hosts.ours.listens(PORT)))?;
-    // Knocking would be a client. The first connections may be the kernel's.
+    // A probe would count as a client. The first connections may be the kernel's.
     let mut first = hosts.beside(&iperf)?;
     run(first.args(["-c", OURS, "-p", &PORT.to_string(), "-n", "1K"]), LONG)?.successful()?;
     let before = hosts.counted()?;

@@ -1,8 +1,8 @@
-//! SIGKILL of what serves on the stack: of the program, of one of its workers, of the guardian, in any order and at any
-//! instant, with peers connected who talk, download, rest, or have only connected.
+//! SIGKILL of what serves on the stack: the program, one of its workers, the guardian, in any order
+//! and at any instant, with connected peers that talk, download, rest, or have only connected.
 //!
-//! Whoever loses his connection by it hears of that at once, the others are served on, nothing is left, and the next
-//! start works.
+//! A peer that loses its connection hears of that at once, the others are served on, nothing is
+//! left, and the next start works.
 
 mod all_at_once;
 mod at_once;
@@ -38,15 +38,15 @@ use strike::{ATTACHED, Deaths, OWN, Victims, Who, strike, strike_program};
 
 const NEEDED: [(&str, &str); 3] =
     [("nginx", "nginx-light"), ("redis-server", "redis-server"), ("python3", "python3")];
-/// Names the seed of all that is random here; without it each soak has another one, and the short run always the same.
+/// Names the seed of all random choices; the default is a new one for a soak, else a fixed one.
 const SEED: &str = "UNCORK_E2E_SEED";
-/// Guardians stay for some seconds after their programs; meanwhile others are killed on other hosts.
+/// Guardians stay for some seconds after their programs; meanwhile other hosts have their kills.
 const LANES: usize = 7;
-/// Whoever has heard nothing by then never will: no timer of TCP's is that long here.
+/// A peer that has heard nothing by then never will: no TCP timer is that long here.
 const NEVER: Duration = Duration::from_secs(5);
-/// Load before the kill, at the most.
+/// The longest load before a kill.
 const LOAD: Duration = Duration::from_millis(100);
-/// How long those who have lost nothing are watched behind it.
+/// How long the peers that have lost nothing are watched after the kill.
 const AFTER: Duration = Duration::from_millis(50);
 
 /// The seed of a run, and what it has found so far.
@@ -54,7 +54,7 @@ struct Run<'a> {
     seed: u64,
     victims: &'a [Victims],
     heard: Mutex<Heard>,
-    /// What is measured is not the business of other rounds.
+    /// Keeps other rounds away from what is measured.
     alone: Mutex<()>,
 }
 
@@ -68,7 +68,7 @@ fn a_kill_leaves_peers_of_an_instance_waiting_or_something_behind() -> Result<()
     kill_all(&ATTACHED, 2)
 }
 
-/// Kills each of these in turn, with programs on so many instances.
+/// Kills each of these in turn, with the programs on this many instances.
 fn kill_all(victims: &[Victims], instances: u32) -> Result<()> {
     if lacks(&NEEDED)? {
         return Ok(());
@@ -173,7 +173,7 @@ impl Scene<'_> {
         }
         let (before, hosts) = (watch.ends(), &self.lane.hosts);
         if self.victims == [Who::Heir] {
-            // There is another one, which is as good.
+            // Another heir takes its place.
             let is_there = || Ok(processes(hosts)?.iter().any(Process::is_heir));
             wait_until("the guardian has another heir", is_there)?;
             deaths = strike(hosts, daemon, &[Who::Program, Who::Guardian], dice)?;
@@ -190,7 +190,7 @@ impl Scene<'_> {
         read.into_iter().try_for_each(|at| peers[at].hears_of_the_end())
     }
 
-    /// Kills while all do what they do, and waits until those have heard who are to.
+    /// Kills while all peers are active, and waits until those have heard that are to.
     fn strike_under_load(
         &self,
         watch: &Watch,
@@ -223,7 +223,7 @@ impl Scene<'_> {
         let mut over = Vec::new();
         for ((at, peer), talked) in peers.iter().enumerate().zip(talked) {
             let talked = talked.map_err(|_| anyhow!("a thread panicked"))?;
-            // Whose the connections are of those who have said nothing yet is known by their end only.
+            // Before a peer has said anything, only its end tells which process has its connection.
             let is_doomed = deaths.doom(peer.does, peer.owner).is_some();
             if is_doomed || (peer.owner.is_none() && ends[at].is_some()) {
                 over.push(at);
@@ -239,7 +239,7 @@ impl Scene<'_> {
         Ok(deaths)
     }
 
-    /// Whether the kill leaves somebody who serves.
+    /// Returns whether the kill leaves a process that serves.
     fn goes_on(&self) -> bool {
         let processes = [Who::Worker, Who::Master];
         let is_alone = processes.iter().any(|who| self.victims.contains(who));
@@ -247,7 +247,7 @@ impl Scene<'_> {
         has_others && !self.victims.contains(&Who::Program)
     }
 
-    /// Fails if one of these peers has not heard, or has heard before there was anything to be heard.
+    /// Fails if one of these peers has not heard, or has heard before there was anything to hear.
     fn judge(
         &self,
         watch: &Watch,
@@ -260,7 +260,7 @@ impl Scene<'_> {
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         for at in which {
             let Peer { does, owner, talk } = &peers[at];
-            // It may have been any of several deaths: that the peer has heard of one is known then, not how soon.
+            // With several possible deaths it is known that the peer has heard, not how soon.
             let is_known = owner.is_some() || self.victims == [Who::Guardian];
             let doom = if is_known { deaths.doom(*does, *owner) } else { deaths.first() };
             let doom = doom.context("nobody was killed")?;
@@ -283,7 +283,7 @@ impl Scene<'_> {
         talk.get("small", &self.lane.wanted)?;
         self.lane.hosts.check_on_stack(talk.stream())?;
         remains.note(&self.lane.hosts)?;
-        // It would wait for this one's FIN.
+        // The server would wait for this connection's FIN.
         drop(talk);
         daemon.stop(Signal::SIGTERM)?;
         Ok(())

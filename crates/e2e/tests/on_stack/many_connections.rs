@@ -1,5 +1,5 @@
-//! A day's worth of short connections, to a server on the stack and from a client on it: none fails, none is left, and
-//! neither memory nor descriptors grow.
+//! A day's worth of short connections, to a server on the stack and from a client on it: none
+//! fails, none is left, and neither memory nor descriptors grow.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -30,18 +30,18 @@ const WORKERS: u32 = 2;
 const CLIENTS: usize = 16;
 const BODY: usize = 602;
 const LONG: Duration = Duration::from_secs(20);
-/// Local ports of the client's host. So few that each comes again many times, while the connection that had it before is in
-/// TIME-WAIT; and what those take is there when the warming up is over.
+/// Local ports of the client's host: few, so that each is reused many times while the connection
+/// that had it before is in TIME-WAIT, and so that these take no more after the warm-up.
 const PORTS: RangeInclusive<u16> = 20_000..=23_999;
-/// How often it is looked at the processes.
+/// How often the processes are examined.
 const LOOKS: Duration = Duration::from_millis(250);
-/// What may come and go in an allocator and among descriptors, behind the warming up.
+/// How much may come and go in an allocator and among descriptors after the warm-up.
 const ROOM_KIB: u64 = 1024;
 const ROOM_DESCRIPTORS: u64 = 4;
-/// The guardian has one for each port that it has reserved: 48 at the most ahead of the connections, and 31 behind them until
-/// it is told that they are over.
+/// The guardian has a descriptor for each port that it has reserved: up to 48 ahead of the
+/// connections, and 31 after them until it is told that they are over.
 const ROOM_PORTS: u64 = 79;
-/// TIME-WAIT, and then some.
+/// The length of TIME-WAIT, and some more.
 const ALL_OVER: Duration = Duration::from_secs(90);
 
 fn total() -> u64 {
@@ -52,7 +52,7 @@ fn total() -> u64 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Size {
     resident_kib: u64,
-    /// With what it shares with others divided among them.
+    /// With its share of the memory that it shares with others.
     proportional_kib: u64,
     descriptors: u64,
 }
@@ -74,12 +74,12 @@ impl Size {
     }
 }
 
-/// Processes by what they are, and how large each was before, when it was warm, and since then at the most and at last.
+/// Processes by name: their sizes at first, when warm, and since then the largest and the last.
 #[derive(Debug, Default)]
 struct Sizes(BTreeMap<String, [Size; 4]>);
 
 impl Sizes {
-    /// Looks at them again.
+    /// Measures them again.
     fn look(&mut self, processes: &[(String, u32)], is_warm: bool) -> Result<()> {
         for (name, pid) in processes {
             let now = Size::of(*pid).with_context(|| name.clone())?;
@@ -124,7 +124,7 @@ impl Sizes {
 
 const GUARDIAN: &str = "uncork guardian serve";
 
-/// The processes of our host, each with what it is.
+/// Lists the processes of our host, each with its name.
 fn processes(hosts: &Hosts) -> Result<Vec<(String, u32)>> {
     let listed = Command::new("ip").args(["netns", "pids", hosts.ours.name()]).output()?;
     let mut found = Vec::new();
@@ -134,7 +134,7 @@ fn processes(hosts: &Hosts) -> Result<Vec<(String, u32)>> {
         let known =
             ["nginx: worker", GUARDIAN, "uncork guardian inherit", "uncork guardian instance"];
         let name = known.iter().find(|name| line.starts_with(**name)).copied();
-        // In front of instances the guardian is the command itself.
+        // With instances, the guardian is the command itself.
         let name = name.or_else(|| line.contains("stack start").then_some(GUARDIAN));
         let name = name.or_else(|| line.contains("wrk ").then_some("wrk"));
         if let Some(name) = name {
@@ -144,7 +144,7 @@ fn processes(hosts: &Hosts) -> Result<Vec<(String, u32)>> {
     Ok(found)
 }
 
-/// Connections of the stack's, those in TIME-WAIT among them, as the guardian knows them.
+/// Counts the stack's connections in the guardian's tables, including those in TIME-WAIT.
 fn connections(guardian: u32) -> Result<usize> {
     let mut count = 0;
     for entry in fs::read_dir(format!("/proc/{guardian}/fd"))?.flatten() {
@@ -165,14 +165,14 @@ fn guardian(processes: &[(String, u32)]) -> Result<u32> {
     Ok(found.context("no guardian")?.1)
 }
 
-/// These are the ports that this host connects from.
+/// Sets the range of ports that this host connects from.
 pub(crate) fn take_ports(host: &Namespace, ports: &RangeInclusive<u16>) -> Result<()> {
     let file = "/proc/sys/net/ipv4/ip_local_port_range";
     let set = format!("echo {} {} >{file}", ports.start(), ports.end());
     uncork_netns::run(host.command("sh").args(["-c", &set]))
 }
 
-/// One connection, until its server ends it.
+/// Makes one connection, which its server ends.
 fn once(to: SocketAddr, body: &[u8]) -> Result<()> {
     let mut stream = TcpStream::connect_timeout(&to, LONG).context("connecting")?;
     stream.set_read_timeout(Some(LONG))?;
@@ -184,7 +184,7 @@ fn once(to: SocketAddr, body: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Makes so many connections from the other host, and counts them. The first that fails ends it.
+/// Makes this many connections from the other host, and counts them. The first failure ends it.
 fn connect_often(hosts: &Hosts, total: u64, done: &AtomicU64) -> Result<()> {
     let (to, body) = (end(OURS, PORT)?, noise(BODY));
     let (begun, failed) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -257,7 +257,7 @@ fn check_over(all: &[(String, u32)]) -> Result<()> {
     let (guardian, patience) = (guardian(all)?, Instant::now() + ALL_OVER);
     loop {
         let left = connections(guardian)?;
-        // A minute is too long to be waited for each time.
+        // A minute is too long to wait each time.
         if left == 0 || (!soak() && left <= usize::from(PORTS.end() - PORTS.start())) {
             return Ok(());
         }
@@ -266,12 +266,12 @@ fn check_over(all: &[(String, u32)]) -> Result<()> {
     }
 }
 
-/// Of those that a client makes: a tenth.
+/// Returns the number of connections that a client makes: a tenth.
 fn total_of_client() -> u64 {
     total() / 10
 }
 
-/// Requests that wrk has made, each with a connection of its own, and while it did how large which process was.
+/// Returns the number of wrk's requests, each on its own connection, and the sizes meanwhile.
 fn wrk(hosts: &Hosts, scratch: &Scratch, time: Duration) -> Result<(u64, Sizes)> {
     let mut command = hosts.on_stack(find("wrk").context("no wrk")?)?;
     let clients = CLIENTS.to_string();

@@ -1,4 +1,4 @@
-//! memcached: one thread accepts, four serve, each with an epoll set of its own; it gives its privileges up first.
+//! memcached, after it drops its privileges: one thread accepts, four serve with an epoll set each.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -23,7 +23,7 @@ fn memcached_mixes_up_what_its_threads_serve() -> Result<()> {
     served(&hosts, hosts.on_stack(program()?)?)
 }
 
-/// The thread that accepts has the stack, and others serve what is on it.
+/// The accepting thread has the stack, and other threads serve the connections on it.
 #[test]
 fn memcached_stops_where_each_thread_has_a_stack() -> Result<()> {
     if lacks(&[("memcached", "memcached")])? {

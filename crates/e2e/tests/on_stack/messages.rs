@@ -1,5 +1,5 @@
-//! Messages of several writes by programs with threads: nobody waits for an acknowledgement that the other end delays,
-//! though one thread may send what another has not written to its end.
+//! Messages of several writes by programs with threads: no peer waits for an acknowledgement that
+//! the other end delays, though one thread may send what another has not finished writing.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -16,19 +16,19 @@ use crate::on_stack::{Scratch, lacks};
 
 const PORT: u16 = 7103;
 const NEEDED: [(&str, &str); 1] = [("python3", "python3")];
-/// Connections at once, each with a thread at the other end.
+/// Concurrent connections, each with a thread at the other end.
 const PEERS: usize = 4;
-/// Behind the first few the peer's ACKs are delayed.
+/// After the first few rounds the peer's ACKs are delayed.
 const ROUNDS: usize = 60;
 const MUCH: usize = 20_000_000;
 const WRITES_OF_MUCH: usize = 10;
 /// How long a peer does not read.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Hundredths of a second.
+/// The limit in hundredths of a second.
 const TICKS: u64 = 20;
 /// On a busy machine it takes a tenth of a second.
 const LONG: Duration = Duration::from_secs(1);
-/// What the peer delays an acknowledgement by is 40 ms.
+/// The peer delays an acknowledgement by 40 ms.
 const SOON: Duration = Duration::from_millis(20);
 
 #[test]
@@ -76,7 +76,8 @@ fn check(hosts: Hosts) -> Result<()> {
     hosts.check_nothing_left(PORT)
 }
 
-/// Nobody answers, and each leaves when it is written, not with the others that an acknowledgement lets go.
+/// The peer sends no answer, and each tick leaves when it is written, not with others that an
+/// acknowledgement releases.
 fn ticks_come_one_by_one(hosts: &Hosts) -> Result<()> {
     let reads = hosts.crowd(PEERS, |_| {
         let mut stream = hosts.connect(PORT)?;
@@ -95,7 +96,7 @@ fn ticks_come_one_by_one(hosts: &Hosts) -> Result<()> {
     Ok(())
 }
 
-/// Whoever waits for room does so asleep.
+/// A thread that waits for buffer space sleeps.
 fn who_waits_for_a_peer_that_does_not_read_rests(hosts: &Hosts, server: u32) -> Result<()> {
     let mut stream = hosts.connect(PORT)?;
     stream.write_all(format!("much {MUCH}\n").as_bytes())?;
@@ -107,7 +108,7 @@ fn who_waits_for_a_peer_that_does_not_read_rests(hosts: &Hosts, server: u32) -> 
     Ok(stream.read_exact(&mut vec![0; MUCH])?)
 }
 
-/// What a process has had of the processors, user's and kernel's (proc_pid_stat(5)).
+/// Returns a process's processor time, user and system (proc_pid_stat(5)).
 fn cpu_ticks(pid: u32) -> Result<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let (_, behind_name) = stat.rsplit_once(')').context("no name")?;
@@ -115,7 +116,7 @@ fn cpu_ticks(pid: u32) -> Result<u64> {
     Ok(ticks.sum::<Result<u64, _>>()?)
 }
 
-/// A write that waits for room hundreds of times does not miss that there is some.
+/// A write that waits for buffer space hundreds of times misses no wake.
 fn one_write_of_much_goes_on(hosts: &Hosts) -> Result<()> {
     let mut stream = hosts.connect(PORT)?;
     let mut into = vec![0; 1 << 18];
@@ -135,7 +136,7 @@ fn one_write_of_much_goes_on(hosts: &Hosts) -> Result<()> {
     Ok(())
 }
 
-/// Of all rounds of so many peers.
+/// Asserts that the median of all rounds of this many peers is short.
 fn half_are_soon(
     what: &str,
     hosts: &Hosts,

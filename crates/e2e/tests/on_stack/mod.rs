@@ -1,5 +1,6 @@
-//! Real programs from Debian's packages on the user-space stack, by `uncork run --stack`, with real programs on the
-//! kernel's stack at the other end of a cable. A test is named after what a user would see go wrong.
+//! Real programs from Debian's packages on the user-space stack, by `uncork run --stack`, with real
+//! programs on the kernel's stack at the other end of a cable. A test is named after the failure
+//! that a user would see.
 
 mod address;
 mod clients;
@@ -45,7 +46,7 @@ use uncork_e2e::skip::{find, skip};
 use uncork_e2e::{Daemon, Hosts};
 use uncork_netns::missing_capabilities;
 
-/// Where one test keeps its files.
+/// A directory for one test's files.
 struct Scratch {
     directory: TempDir,
 }
@@ -63,7 +64,7 @@ impl Scratch {
         self.directory.path()
     }
 
-    /// A file of `length` bytes that repeat nowhere near.
+    /// Writes a file of `length` bytes that repeat nowhere near.
     fn file(&self, name: &str, length: usize) -> Result<PathBuf> {
         let path = self.path(name);
         fs::write(&path, noise(length))?;
@@ -71,7 +72,7 @@ impl Scratch {
     }
 }
 
-/// Bytes that repeat nowhere near.
+/// Returns bytes that repeat nowhere near.
 fn noise(length: usize) -> Vec<u8> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64 ^ length as u64;
     let word = || {
@@ -85,8 +86,8 @@ fn noise(length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Whether this machine lacks something that a test needs, which is said: privileges, or one of these programs
-/// (each with the package that it is in).
+/// Returns whether this machine lacks something that a test needs, and says what: privileges, or
+/// one of these programs (each with its Debian package).
 fn lacks(programs: &[(&str, &str)]) -> Result<bool> {
     let missing = missing_capabilities();
     if !missing.is_empty() {
@@ -105,14 +106,14 @@ fn lacks(programs: &[(&str, &str)]) -> Result<bool> {
     Ok(false)
 }
 
-/// Processes that this one has started.
+/// Lists the child processes of a process.
 fn children(pid: u32) -> Result<Vec<u32>> {
     let output = Command::new("pgrep").args(["-P", &pid.to_string()]).output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     text.split_whitespace().map(|pid| Ok(pid.parse()?)).collect()
 }
 
-/// nginx on the other host, on kernel sockets, with the files of a directory.
+/// Starts nginx on the other host, on kernel sockets, with the files of a directory.
 fn kernel_nginx(hosts: &Hosts, scratch: &Scratch, port: u16) -> Result<Daemon> {
     let configuration = nginx::configuration(scratch, port, 1, "on");
     let path = scratch.path("behind.conf");

@@ -1,4 +1,4 @@
-//! The MTU of both ends of a cable becomes smaller and larger while a program on the stack sends.
+//! The MTU of both ends of a cable shrinks and grows while a program on the stack sends.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -16,15 +16,15 @@ const PORT: u16 = 8080;
 const NEEDED: [(&str, &str); 1] = [("nginx", "nginx-light")];
 /// Much more than all buffers between the two.
 const HUGE: usize = 50_000_000;
-/// With nginx's header a single segment of an MTU of 1500, and too long for one of 1000.
+/// A single segment together with nginx's header at an MTU of 1500, and too long for one at 1000.
 const PAGE: usize = 1_000;
-/// In the order in which they are set, each behind a part of the transfer.
+/// In the order in which they are set, each after a part of the transfer.
 const MTUS: [u16; 4] = [1000, 1500, 700, 9000];
-/// How long it is looked what the server does while nobody reads.
+/// How long the server is watched while its peer does not read.
 const REST: Duration = Duration::from_millis(100);
-/// What it may use of the processor in that time.
+/// The processor time that it may use meanwhile.
 const LITTLE: Duration = Duration::from_millis(30);
-/// An answer that is held up for no more than some retransmissions.
+/// Room for some retransmissions, and no more, before the answer.
 const SOON: Duration = Duration::from_secs(2);
 
 fn set_mtu(hosts: &Hosts, mtu: u16) -> Result<()> {
@@ -34,7 +34,8 @@ fn set_mtu(hosts: &Hosts, mtu: u16) -> Result<()> {
     Ok(())
 }
 
-/// What all threads of nginx's only worker, the child of `server`, have used of a processor (proc_pid_schedstat(5)).
+/// Returns the processor time of all threads of nginx's only worker, the child of `server`
+/// (proc_pid_schedstat(5)).
 fn used(server: &Daemon) -> Result<Duration> {
     let children = format!("/proc/{0}/task/{0}/children", server.pid());
     let worker = fs::read_to_string(children)?;

@@ -1,4 +1,4 @@
-//! nginx: one worker and four, bodies larger than any buffer, reload and stop with a download half done.
+//! nginx: one worker and four, bodies larger than any buffer, reload and stop during a download.
 
 use std::fs;
 use std::io;
@@ -21,7 +21,7 @@ const LONG: Duration = Duration::from_secs(20);
 const HUGE: usize = 100_000_000;
 const NEEDED: [(&str, &str); 1] = [("nginx", "nginx-light")];
 
-/// A server of the files of a directory.
+/// Returns the configuration of a server for the files of a directory.
 pub(crate) fn configuration(scratch: &Scratch, port: u16, workers: u32, sendfile: &str) -> String {
     let directory = scratch.root().display();
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
@@ -54,7 +54,7 @@ pub(crate) fn serving(
     Daemon::on_stack(command, &scratch.path("log"), hosts, PORT)
 }
 
-/// What nginx would send of a file that holds `bytes`.
+/// Returns the response that nginx should give for this file.
 fn whole(scratch: &Scratch, name: &str) -> Result<Answer> {
     Ok(Answer::of(200, &fs::read(scratch.path(name))?))
 }
@@ -95,7 +95,7 @@ fn nginx_sends_a_wrong_or_short_body() -> Result<()> {
     Ok(())
 }
 
-/// Its SYN-ACK, the answer with the FIN and the ACK of the request in it, and the ACK of the client's FIN.
+/// Its SYN-ACK, the answer with its FIN and the request's ACK, and the ACK of the client's FIN.
 const SEGMENTS_A_CONNECTION: u64 = 3;
 
 #[test]
@@ -116,7 +116,7 @@ fn nginx_says_in_many_segments_what_it_could_say_in_three() -> Result<()> {
         ensure!(closing.answer()? == small && closing.at_end()?, "another answer");
     }
     let heard = hosts.heard_by_them()? - before;
-    // On a busy machine some are not answered within the millisecond for which the ACK waits.
+    // On a busy machine some answers miss the millisecond for which the ACK waits.
     ensure!(heard <= count * SEGMENTS_A_CONNECTION + count / 2, "{heard} for {count} connections");
     ensure!(heard + count / 2 >= count * SEGMENTS_A_CONNECTION, "{heard}: not all was counted");
     server.stop(Signal::SIGQUIT)?;
@@ -172,7 +172,7 @@ fn nginx_reload_or_stop_cuts_a_download_short() -> Result<()> {
         if round == 0 {
             hosts.check_all_on_stack(before)?;
         }
-        // What waits in a queue of the old workers' goes on as the kernel's.
+        // Connections in the accept queues of old workers go over to the kernel.
         let reloads = log(&scratch)?.matches("reconfiguring").count();
         server.signal(Signal::SIGHUP)?;
         wait_until("nginx reloads", || {
@@ -183,7 +183,7 @@ fn nginx_reload_or_stop_cuts_a_download_short() -> Result<()> {
     }
     let mut slow = hosts.http(PORT)?;
     slow.request("/big", "")?;
-    // Its first bytes are here.
+    // Its first bytes have arrived.
     slow.stream().peek(&mut [0])?;
     server.signal(Signal::SIGQUIT)?;
     std::thread::sleep(Duration::from_millis(100));
@@ -194,7 +194,7 @@ fn nginx_reload_or_stop_cuts_a_download_short() -> Result<()> {
     hosts.check_nothing_left(PORT)
 }
 
-/// The number of a process, once it stands in a file of nginx's.
+/// Returns the process id in a file of nginx's, once it is there.
 fn pid_in(path: &Path) -> Result<Pid> {
     wait_until(&path.display().to_string(), || {
         Ok(fs::metadata(path).is_ok_and(|file| file.len() > 0))
@@ -213,7 +213,8 @@ fn nginx_loses_somebody_while_its_binary_is_replaced() -> Result<()> {
         scratch.file(name, length)?;
     }
     let (small, big) = (whole(&scratch, "small")?, whole(&scratch, "big")?);
-    // In the foreground nginx does not do that, and the new master has of the environment what the configuration names.
+    // nginx replaces its binary only as a daemon, and the new master keeps only those environment
+    // variables that the configuration names.
     let configuration = configuration(&scratch, PORT, 2, "on").replace("daemon off;", "");
     let configuration = format!("env LD_PRELOAD; env UNCORK_STACK;\n{configuration}");
     fs::write(scratch.path("nginx.conf"), configuration)?;
@@ -232,7 +233,7 @@ fn nginx_loses_somebody_while_its_binary_is_replaced() -> Result<()> {
     let mut kept = hosts.http(PORT)?;
     ensure!(kept.get("/small")? == small, "before");
 
-    // As nginx's manual has it: a new master with the old one's listeners, then the old one ends.
+    // As in nginx's manual: a new master takes the old one's listeners, then the old one ends.
     kill(old, Signal::SIGUSR2)?;
     let still = pid_in(&scratch.path("pid.oldbin"))?;
     let new = pid_in(&scratch.path("pid"))?;
@@ -264,10 +265,11 @@ fn nginx_loses_somebody_while_its_binary_is_replaced() -> Result<()> {
     hosts.check_nothing_left(PORT)
 }
 
-/// A request by a connection of its own, and by others if the server has ended that without an answer: a worker that has
-/// to end closes connections that it has accepted and from which nothing has come yet. Each does so once.
+/// Sends a request on a connection of its own, and on others if the server ends that one without an
+/// answer: a worker that shuts down closes accepted connections from which nothing has come yet.
+/// Each worker does so once.
 pub(crate) fn get_anew(hosts: &Hosts, path: &str, ending: u32) -> Result<Answer> {
-    // Nothing else is forgiven: no connection that is refused, no answer that is late.
+    // Nothing else is forgiven: no refused connection, and no late answer.
     let is_ended = |error: &anyhow::Error| {
         error.downcast_ref().is_some_and(|error: &io::Error| {
             use io::ErrorKind::{ConnectionAborted, ConnectionReset};

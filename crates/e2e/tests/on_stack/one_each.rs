@@ -1,4 +1,5 @@
-//! Programs with a thread for each connection: what their threads wait for becomes the kernel's while they work.
+//! Programs with a thread for each connection: the sockets that their threads wait for go over to
+//! the kernel while the threads work.
 
 use std::fs;
 use std::process::Command;
@@ -16,24 +17,25 @@ const NEEDED: [(&str, &str); 1] = [("cc", "gcc")];
 const LONG: Duration = Duration::from_secs(60);
 const WHY: &str = "its threads wait one for each connection";
 const THREADS: usize = 12;
-/// They are told when to end.
+/// The programs are told when to end.
 const TILL_TOLD: &str = "60000";
-/// So many answers in [`WATCHED`] are five times as many as are enough.
+/// This many answers in [`WATCHED`] are five times the necessary number.
 const MANY: u64 = 20_000;
 const WATCHED: &str = "2000";
 
-/// Twelve threads ask at `host`, in so many rounds of connections, each for so long and for up to so many octets.
+/// Twelve threads send requests to `host`, in this many rounds of connections, each for this long
+/// and of up to this many octets.
 fn asks(command: &mut Command, host: &str, [ms, octets, rounds]: [&str; 3]) {
     let (port, threads) = (PORT.to_string(), THREADS.to_string());
     command.args(["ask", host, &port, &threads, ms, octets, rounds]);
 }
 
-/// How many questions were answered, by rounds.
+/// Returns the number of answered requests, by rounds.
 fn answered(said: &str) -> Vec<u64> {
     said.lines().filter_map(|line| line.trim().parse().ok()).collect()
 }
 
-/// How many of a program's sockets are the kernel's for that.
+/// Counts the sockets that the program has left to the kernel for that reason.
 fn left(program: &Daemon) -> Result<usize> {
     let pid = program.pid().to_string();
     let said = run(Command::new(artifact::uncork()?).args(["stack", "why", &pid]), LONG)?.stdout;
@@ -52,7 +54,7 @@ fn who_answers_by_a_thread_each_stays_where_each_waits_for_another() -> Result<(
     command.args(["serve", &PORT.to_string()]);
     let server = Daemon::on_stack(command, &scratch.path("log"), &hosts, PORT)?;
     let before = hosts.counted()?;
-    // In segments and in trains, in the middle of which they change hands; and nothing is lost, or comes twice.
+    // Segments and trains, amid which connections change hands; no data is lost or doubled.
     let mut command = hosts.beside(&program)?;
     asks(&mut command, OURS, [TILL_TOLD, "20000", "1"]);
     let client = Daemon::start(command, &scratch.path("asked"))?;
@@ -61,7 +63,7 @@ fn who_answers_by_a_thread_each_stays_where_each_waits_for_another() -> Result<(
     ensure!(hosts.opened_since(before)? == 0, "somebody came to the kernel before that");
     client.signal(Signal::SIGUSR1)?;
     ensure!(client.wait(LONG)?.success(), "{}", fs::read_to_string(scratch.path("asked"))?);
-    // From now on all come to the kernel, and nothing is on the stack.
+    // From now on all connections go to the kernel, and none is on the stack.
     let before = hosts.counted()?;
     let mut command = hosts.beside(&program)?;
     asks(&mut command, OURS, ["300", "2000", "2"]);
@@ -86,7 +88,7 @@ fn who_is_to_stay_on_the_stack_is_given_to_the_kernel() -> Result<()> {
     command.args(["serve", &PORT.to_string()]);
     let server = Daemon::on_stack(command, &scratch.path("log"), &hosts, PORT)?;
     let before = hosts.counted()?;
-    // A busy machine may be too slow for it to be seen.
+    // A busy machine may be too slow to show it.
     wait_until("as many were answered as are enough", || {
         let mut command = hosts.beside(&program)?;
         asks(&mut command, OURS, [WATCHED, "64", "1"]);

@@ -1,5 +1,5 @@
-//! The end of programs: what slow peers were sent comes all the same, as on kernel sockets, and who comes while all who
-//! listen are exchanged is served.
+//! The end of programs: data for slow peers still arrives, as on kernel sockets, and a peer that
+//! connects while all listening processes are replaced is served.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -20,27 +20,27 @@ use crate::on_stack::{Scratch, lacks, noise, wait_until};
 
 const PORT: u16 = 5300;
 const NEEDED: [(&str, &str); 1] = [("python3", "python3")];
-/// More than lies on the way and in the peer's buffers together.
+/// More than fits in flight and in the peer's buffers together.
 const OCTETS: usize = 3_000_000;
-/// For so long the peers read nothing: longer than a process waits for them.
+/// How long the peers read nothing: longer than a process waits for them.
 const PAUSE: Duration = Duration::from_millis(1500);
 /// A program that ends does not wait for slow peers.
 const AT_ONCE: Duration = Duration::from_millis(700);
-/// Peers who want nothing at the moment.
+/// Peers that want nothing at the moment.
 const RESTING: usize = 8;
 /// How often a program ends whose threads do not rest.
 const BUSY_ENDS: usize = 6;
-/// How often all are exchanged.
+/// How often all processes are replaced.
 const EXCHANGES: usize = 20;
 const BETWEEN: Duration = Duration::from_millis(150);
 const LONG: Duration = Duration::from_secs(10);
 /// Connections that a child takes, each asked a little later.
 const CHANGES: u32 = 128;
 const STEP: Duration = Duration::from_micros(150);
-/// Connections to workers that take turns, and how often these are started anew: after a while the port is the kernel's.
+/// Connections to workers that take turns, and their restarts: in time the kernel gets the port.
 const TURNS: usize = 12;
 const STARTS: usize = 4;
-/// A peer sends again after 200 ms (TCP_RTO_MIN).
+/// A peer retransmits after 200 ms (TCP_RTO_MIN).
 const RETRANSMISSION: Duration = Duration::from_millis(190);
 
 #[test]
@@ -54,7 +54,7 @@ fn what_slow_peers_have_not_read_is_lost_when_a_program_ends() -> Result<()> {
 
 fn slow_peers_get_all(alone: &Alone) -> Result<()> {
     let hosts = alone.hosts("parting")?;
-    // What an instance has been given it sends by itself (instances.rs).
+    // An instance goes on sending what it has been given by itself (instances.rs).
     hosts.stop_instances()?;
     let scratch = Scratch::new()?;
     let file = scratch.file("data", OCTETS)?;
@@ -106,8 +106,8 @@ fn is_told_to_end(alone: &Alone) -> Result<()> {
     let hosts = alone.hosts("told")?;
     let scratch = Scratch::new()?;
     scratch.file("small", 602)?;
-    // A thread for each connection: one waits in recv(2), another is in the middle of anything. (SIGHUP may be ignored
-    // here, as under nohup(1).)
+    // A thread for each connection: one waits in recv(2), another may be doing anything. (SIGHUP
+    // may be ignored here, as under nohup(1).)
     for signal in [Signal::SIGUSR2, Signal::SIGALRM, Signal::SIGUSR1] {
         let mut command = hosts.on_stack(find("python3").context("no python3")?)?;
         command.arg(artifact::source("py/http11.py")).arg(PORT.to_string());
@@ -122,7 +122,7 @@ fn is_told_to_end(alone: &Alone) -> Result<()> {
         let over = AtomicBool::new(false);
         let talks = |_| {
             while !over.load(Relaxed) {
-                // What is said in the middle of it is lost, as with the kernel's.
+                // Data in transit at that moment is lost, as with kernel sockets.
                 let Ok(mut connection) = hosts.http(PORT) else { continue };
                 while connection.get("/small").is_ok() {}
             }
@@ -167,7 +167,7 @@ fn busy_one_ends(alone: &Alone) -> Result<()> {
         let over = AtomicBool::new(false);
         let comes_and_goes = |_| {
             while !over.load(Relaxed) {
-                // Who comes in the middle of the end is reset, as with the kernel's.
+                // A connection made during the end is reset, as with kernel sockets.
                 let _ = hosts.connect(PORT).and_then(all_of);
             }
             Ok(())
@@ -225,7 +225,7 @@ fn who_comes_while_all_who_listen_are_exchanged_is_reset() -> Result<()> {
     hosts.check_nothing_left(PORT)
 }
 
-/// How many octets the program has got rid of, of each connection.
+/// Returns how many octets of each connection the program has handed over.
 fn taken(server: &Daemon) -> Vec<usize> {
     let said = server.said();
     said.lines().filter_map(|line| line.trim().strip_prefix("taken ")?.parse().ok()).collect()
@@ -254,7 +254,7 @@ fn children_answer_soon(alone: &Alone) -> Result<()> {
     let mut late = Vec::new();
     for at in 0..CHANGES {
         let mut stream = hosts.connect(PORT)?;
-        // The parent gives it away some hundred microseconds behind the handshake.
+        // The parent gives the connection away some hundred microseconds after the handshake.
         let asked = Instant::now() + STEP * (at % 16);
         while Instant::now() < asked {
             std::hint::spin_loop();

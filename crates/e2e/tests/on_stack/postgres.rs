@@ -1,4 +1,4 @@
-//! PostgreSQL: a child for each client, which the connection goes over to while the server closes it; not as root.
+//! PostgreSQL, not as root: a child for each client gets a connection that the server closes.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -28,14 +28,14 @@ SELECT 1 / 0;
 const ROWS: usize = 20_000;
 const LONG_ANSWER: &str = "SELECT n, repeat('x', n % 100) FROM generate_series(0, 19999) AS n";
 
-/// Debian keeps each version's programs in a directory of its own.
+/// Finds the programs: Debian keeps each version's in a directory of its own.
 fn binaries() -> Option<PathBuf> {
     let versions = fs::read_dir("/usr/lib/postgresql").ok()?.flatten();
     let found = versions.map(|version| version.path().join("bin"));
     found.filter(|path| path.join("pgbench").exists()).max()
 }
 
-/// Makes a command one of the user whom PostgreSQL wants.
+/// Makes a command run as the user that PostgreSQL requires.
 fn as_postgres(mut command: Command, program: PathBuf) -> Command {
     command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]).arg(program);
     command
@@ -67,7 +67,7 @@ fn postgresql_loses_a_client_that_connects_for_each_transaction() -> Result<()> 
     server.args(["-c", "unix_socket_directories=", "-c", "fsync=off"]);
     server.current_dir(scratch.root()).env("UNCORK_LIBRARY", &library);
     let server = Daemon::on_stack(server, &scratch.path("log"), &hosts, PORT)?;
-    // Each answer is compared; the first that is another one ends its client, and so the run.
+    // Each answer is compared; the first wrong one ends its client, and so the run.
     let script = scratch.path("checks.sql");
     fs::write(&script, CHECKS)?;
     let script = script.to_str().context("a path in UTF-8")?;
@@ -83,7 +83,7 @@ fn postgresql_loses_a_client_that_connects_for_each_transaction() -> Result<()> 
     let opens = hosts.counted()?;
     let said = client("-c 8 -j 2 -t 20 -C postgres")?.stdout;
     ensure!(said.contains("processed: 160/160"), "{said}");
-    // They become the kernel's; hardly any may have been its from the beginning.
+    // They go over to the kernel; hardly any may have begun there.
     let opened = hosts.opened_since(opens)?;
     ensure!(opened <= 8, "{opened} of 160 connections never were the stack's");
     let opens = hosts.counted()?;

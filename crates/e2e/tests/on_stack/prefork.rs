@@ -1,5 +1,6 @@
-//! Workers that serve one connection after the other. Short ones are better served by the kernel's one queue, and cost what they
-//! cost without the stack then; those that are kept are worth it.
+//! Workers that serve one connection after the other. Short connections are better served by the
+//! kernel's single queue, and then cost no more than without the stack; long-lived ones are worth
+//! the stack.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -17,16 +18,16 @@ use crate::on_stack::{Scratch, lacks, wait_until};
 
 const PORT: u16 = 5350;
 const NEEDED: [(&str, &str); 1] = [("python3", "python3")];
-/// Enough for each of four workers to be known by.
+/// Enough connections for each of four workers to be recognised.
 const SHORT: usize = 200;
-/// Connections that are kept, and exchanges on each.
+/// Connections that are kept open, and exchanges on each.
 const KEPT: usize = 60;
 const EXCHANGES: usize = 12;
-/// The kernel's, by the time that it is known.
+/// At least this many are the kernel's once the workers are recognised.
 const MOST: u64 = SHORT as u64 / 2;
-/// At once: from four that block at the same time.
+/// Concurrent clients, served by four workers that block at the same time.
 const CROWD: usize = 4;
-/// Asked of the others while the listener has O_NONBLOCK.
+/// Requests to the other workers while the listener has O_NONBLOCK.
 const WHILE_SET: usize = 12;
 const LONG: Duration = Duration::from_secs(10);
 const PEER_SAYS: &str = "by the peer";
@@ -37,7 +38,7 @@ fn serve(hosts: &Hosts, scratch: &Scratch) -> Result<Daemon> {
     Daemon::on_stack(command, &scratch.path("log"), hosts, PORT)
 }
 
-/// Asks so often on one connection, and gives who has answered.
+/// Sends this many requests on one connection, and returns the worker that has answered.
 fn ask(hosts: &Hosts, exchanges: usize) -> Result<u32> {
     let mut stream = hosts.connect(PORT)?;
     stream.set_read_timeout(Some(LONG))?;
@@ -92,7 +93,7 @@ fn short_connections_to_workers_that_block_are_the_kernels_and_cost_nobody_a_dev
     let told = run(Command::new(artifact::uncork()?).args(["stack", "why", &of]), LONG)?;
     ensure!(told.stdout.contains("take turns") && told.status.code() == Some(1), "{told:?}");
 
-    // A call that waits does, whatever another worker does with what they share.
+    // A blocking accept goes on blocking, whatever another worker sets on the shared listener.
     let mut sets = hosts.connect(PORT)?;
     sets.set_read_timeout(Some(LONG))?;
     sets.write_all(b"n")?;
@@ -103,7 +104,7 @@ fn short_connections_to_workers_that_block_are_the_kernels_and_cost_nobody_a_dev
     drop(sets);
     ensure!(!server.said().contains("has ended"), "{}", server.said());
 
-    // Who connects has the stack again.
+    // A worker that connects gets a stack again.
     let peer: SocketAddr = end(THEIRS, PORT + 1)?;
     let peer = hosts.theirs.within(move || Ok(TcpListener::bind(peer)?))?;
     let before = hosts.counted()?;

@@ -1,5 +1,5 @@
-//! Python: asyncio, selectors and a thread for each connection, behind one socket for IPv4 and IPv6; clients by
-//! asyncio. What a client has sent is answered only behind his FIN.
+//! Python: asyncio, selectors and a thread for each connection, with one socket for IPv4 and IPv6;
+//! clients by asyncio. The server answers only after the client's FIN.
 
 use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -21,19 +21,19 @@ use crate::on_stack::{Scratch, children, lacks, noise, wait_until};
 const PORT: u16 = 7070;
 const NEEDED: [(&str, &str); 1] = [("python3", "python3")];
 const LONG: Duration = Duration::from_secs(30);
-/// How long an answer may take, on a busy machine.
+/// How long an answer may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Connections by loopback that all who wait are woken for.
+/// Connections by loopback that wake all waiting threads or processes.
 const ROUNDS: usize = 20;
-/// The library's own descriptors begin there.
+/// The library's own descriptors begin at this number.
 const OWN_DESCRIPTORS: u32 = 256;
 
-/// Debian's.
+/// Returns Debian's Python.
 fn python() -> PathBuf {
     Path::new("/usr/bin/python3").to_owned()
 }
 
-/// One conversation: half of it is over when the other half begins.
+/// One conversation: its second half begins when the first is over.
 fn talk(mut stream: TcpStream, octets: usize, known_as: &str) -> Result<()> {
     let body = noise(octets);
     stream.write_all(&u64::try_from(octets)?.to_be_bytes())?;
@@ -75,7 +75,7 @@ fn a_program_that_closes_what_it_does_not_know_serves_no_more() -> Result<()> {
     for octets in [1, 3_000, 2_000_000] {
         let body = noise(octets);
         let mut stream = hosts.connect(PORT)?;
-        // It has done it by the time that it sleeps.
+        // The server has closed the descriptors by the end of this sleep.
         thread::sleep(Duration::from_millis(50));
         stream.write_all(&body)?;
         stream.shutdown(Shutdown::Write)?;
@@ -121,7 +121,7 @@ fn python_server_answers_otherwise() -> Result<()> {
     Ok(())
 }
 
-/// As in a container: the guardian has no number there.
+/// As in a container: the guardian has no process id there.
 #[test]
 fn a_program_in_a_pid_namespace_of_its_own_is_not_on_the_stack() -> Result<()> {
     if lacks(&[NEEDED[0], ("unshare", "util-linux")])? {
@@ -140,8 +140,8 @@ fn a_program_in_a_pid_namespace_of_its_own_is_not_on_the_stack() -> Result<()> {
     hosts.check_nothing_left(PORT)
 }
 
-/// It cannot connect to the guardian, which does not look at it: somebody whose memory map the kernel has locked for long
-/// (a disk does not answer) would hold that up.
+/// Such a process cannot connect to the guardian, and the guardian does not examine it: a process
+/// whose memory map the kernel keeps locked (a disk does not answer) would hold the guardian up.
 #[test]
 fn who_goes_on_in_another_network_namespace_keeps_a_guardian() -> Result<()> {
     if lacks(&[NEEDED[0], ("nsenter", "util-linux"), ("sleep", "coreutils")])? {
@@ -182,14 +182,14 @@ fn python_client_hears_otherwise() -> Result<()> {
     hosts.check_nothing_left(PORT)
 }
 
-/// Whether the server has sent back what was sent, by now or soon.
+/// Returns whether the server sends back what was sent, now or soon.
 fn is_answered(stream: &TcpStream, patience: Duration) -> Result<bool> {
     stream.set_read_timeout(Some(patience))?;
     loop {
         match stream.peek(&mut [0]) {
             Ok(1) => return Ok(true),
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
-            // With a timeout the kernel does not go on by itself (signal(7)).
+            // With a timeout the kernel does not restart the call (signal(7)).
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             other => bail!("instead of an answer: {other:?}"),
         }
@@ -222,7 +222,7 @@ fn what_waits_is_reset_when_one_of_two_processes_listens_no_more() -> Result<()>
             }
         }
         ensure!((1..24).contains(&wait.len()), "{} of 24 wait", wait.len());
-        // While others connect, some of whom are in the middle of that.
+        // Meanwhile other clients connect, and some are in the middle of that.
         thread::scope(|scope| {
             let crowd = scope.spawn(|| {
                 hosts.crowd(4, |_| {
@@ -233,7 +233,7 @@ fn what_waits_is_reset_when_one_of_two_processes_listens_no_more() -> Result<()>
                             is_answered(&stream, LONG)?,
                             "{how}: no answer to one who connects"
                         );
-                        // Or the server would hear of a reset.
+                        // Read before the close: otherwise the server would get a reset.
                         stream.read_exact(&mut [0])?;
                     }
                     Ok(())
@@ -260,7 +260,7 @@ fn what_waits_is_reset_when_one_of_two_processes_listens_no_more() -> Result<()>
     Ok(())
 }
 
-/// Says something, and hears it again.
+/// Sends something, and receives it again.
 fn is_echoed(mut stream: TcpStream) -> Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(b"!")?;
@@ -270,7 +270,7 @@ fn is_echoed(mut stream: TcpStream) -> Result<()> {
     Ok(())
 }
 
-/// Whether the kernel's listener of a process is a blocking one.
+/// Returns whether the kernel's listener of a process blocks.
 fn is_blocking(pid: u32) -> Result<bool> {
     for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
         let entry = entry?;
@@ -301,7 +301,7 @@ fn those_who_wait_in_accept_are_deaf_after_a_connection_by_loopback() -> Result<
         let server = Daemon::on_stack(command, &scratch.path("log"), &hosts, PORT)?;
         for round in 0..ROUNDS {
             let rounds = || format!("{kind}, round {round}");
-            // All wake for the first of these, and but one of them for nothing.
+            // The first of these wakes all, and all but one of them for nothing.
             let near = end("127.0.0.1", PORT)?;
             hosts.ours.within(move || is_echoed(TcpStream::connect(near)?)).with_context(rounds)?;
             hosts.crowd(8, |_| is_echoed(hosts.connect(PORT)?)).with_context(rounds)?;
@@ -320,7 +320,7 @@ fn a_connection_that_a_program_gets_as_its_standard_input_is_lost() -> Result<()
     }
     let hosts = Hosts::new("pyinetd")?;
     let scratch = Scratch::new()?;
-    // Each begins to listen where the one before it has left connections in TIME-WAIT.
+    // Each program begins to listen where the one before has left connections in TIME-WAIT.
     for how in ["greets", "fork", "greets", "vfork", "spawn"] {
         let mut command = hosts.on_stack(python())?;
         command.arg(artifact::source("py/inetd.py")).args([how, &PORT.to_string()]);
@@ -361,7 +361,7 @@ fn who_comes_to_a_listener_that_was_given_to_a_child_waits_for_ever() -> Result<
         command.arg(artifact::source("py/given.py")).args([&PORT.to_string(), how]);
         let server = Daemon::start(command, &scratch.path(how))?;
         wait_until("the listener is the child's", || Ok(server.said().contains("given")))?;
-        // It may come to it later than those who come.
+        // The child may get there later than the clients.
         thread::sleep(Duration::from_millis(300));
         for at in 0..24 {
             let mut stream = hosts.connect(PORT)?;
@@ -371,7 +371,7 @@ fn who_comes_to_a_listener_that_was_given_to_a_child_waits_for_ever() -> Result<
             read.with_context(|| format!("{how}, connection {at}: {}", server.said()))?;
             ensure!(heard == "hi", "{how}, connection {at}: {heard:?}");
         }
-        // The child first, for whom nobody waits.
+        // The child first: no process waits for it.
         for child in children(server.pid())? {
             kill(Pid::from_raw(i32::try_from(child)?), Signal::SIGKILL)?;
         }
@@ -381,7 +381,8 @@ fn who_comes_to_a_listener_that_was_given_to_a_child_waits_for_ever() -> Result<
     Ok(())
 }
 
-/// What the parent has not sent yet follows the connection to the kernel, and a child that sees it there does not write before it.
+/// What the parent has not sent yet follows the connection to the kernel, and a child that sees it
+/// there does not write ahead of it.
 #[test]
 fn a_child_writes_before_what_its_parent_has_written() -> Result<()> {
     if lacks(&NEEDED)? {
@@ -393,7 +394,7 @@ fn a_child_writes_before_what_its_parent_has_written() -> Result<()> {
     for at in 0..20 {
         let mut stream = hosts.connect(PORT)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        // Its window is shut by then, more often than not.
+        // Its window is usually shut by then.
         thread::sleep(Duration::from_millis(30));
         let mut heard = Vec::new();
         stream.read_to_end(&mut heard).with_context(|| format!("connection {at}"))?;
@@ -404,7 +405,7 @@ fn a_child_writes_before_what_its_parent_has_written() -> Result<()> {
     Ok(())
 }
 
-/// One of the programs, which is told its port first, on the stack.
+/// Starts one of the programs on the stack; its first argument is the port.
 fn serving(hosts: &Hosts, scratch: &Scratch, name: &str, arguments: &[&str]) -> Result<Daemon> {
     let mut command = hosts.on_stack(python())?;
     command.arg(artifact::source(&format!("py/{name}.py"))).arg(PORT.to_string()).args(arguments);
@@ -416,8 +417,9 @@ fn median(times: &mut [Duration]) -> Duration {
     times[times.len() / 2]
 }
 
-/// What was written, or had to wait for ACKs, waited for a look of the library's every two milliseconds: a few octets 2.2 ms,
-/// 300,000 of them 37 to 43 ms. On kernel sockets it is 0.1 and 0.6 ms, on the stack 0.25 and one by now.
+/// Written data, or data that had to wait for ACKs, used to wait for the library, which looked
+/// every two milliseconds: a few octets took 2.2 ms, 300,000 of them 37 to 43 ms. On kernel sockets
+/// it is 0.1 and 0.6 ms, on the stack 0.25 and one by now.
 #[test]
 fn what_a_program_wrote_before_it_turned_away_comes_late() -> Result<()> {
     const ROUNDS: usize = 9;
@@ -429,7 +431,7 @@ fn what_a_program_wrote_before_it_turned_away_comes_late() -> Result<()> {
     let scratch = Scratch::new()?;
     for how in ["sleep", "pipe", "poll", "compute"] {
         let server = serving(&hosts, &scratch, "away", &[how])?;
-        // With a shut window behind it, the last does not fit in.
+        // With a pause the window is shut, and the last part does not fit in.
         for (octets, pause, at_most) in
             [(100, 0, 1_300), (7_000, 0, 1_300), (300_000, 0, 10_000), (300_000, 30, 10_000)]
         {
@@ -457,8 +459,8 @@ fn what_a_program_wrote_before_it_turned_away_comes_late() -> Result<()> {
     hosts.check_nothing_left(PORT)
 }
 
-/// A call that moves more than a buffer holds slept with what it had just given to the stack, or with a window that it had just
-/// opened, until the library looked, or the peer's timer: 100,000 octets took half a second, and a tenth of one back.
+/// Such a call used to sleep with data just given to the stack, or a window just opened, until the
+/// library looked or the peer's timer fired: 100,000 octets took 0.5 s, and 0.1 s back.
 #[test]
 fn a_call_that_moves_more_than_a_buffer_holds_waits_for_timers() -> Result<()> {
     const ROUNDS: usize = 5;
@@ -486,9 +488,9 @@ fn a_call_that_moves_more_than_a_buffer_holds_waits_for_timers() -> Result<()> {
     hosts.check_nothing_left(PORT)
 }
 
-/// What was given to one kind of socket leaves when the program turns to waiting, be it for the other kind or for something
-/// that is none. A relay held its requests for the bound of a millisecond; a thread's answers waited for the library's
-/// second look, 4 ms.
+/// Data given to one kind of socket leaves when the program begins to wait, on the other kind or on
+/// something that is no socket. A relay used to hold its requests for the bound of a millisecond; a
+/// thread's answers waited for the library's second look, 4 ms.
 #[test]
 fn answers_by_other_ways_than_the_stack_alone_take_no_longer() -> Result<()> {
     const ROUNDS: usize = 60;
@@ -534,7 +536,7 @@ fn who_passes_a_connection_to_a_program_that_it_starts_loses_that_and_the_others
     for name in ["a", "b", "c"] {
         let mut stream = hosts.connect(PORT)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        // Of what is passed on, something is unread and one direction at its end.
+        // The connection that is passed on has unread data, and one direction at its end.
         if name == "a" {
             stream.write_all(format!("a{}", said("a")).as_bytes())?;
             stream.shutdown(Shutdown::Write)?;

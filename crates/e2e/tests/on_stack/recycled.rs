@@ -18,7 +18,7 @@ const EACH: u32 = 60;
 const CLIENTS: u32 = 6;
 /// Connections of a client.
 const ASKS: u32 = 120;
-/// What is lost comes later than that.
+/// Lost data comes later than that.
 const SOON: Duration = Duration::from_millis(900);
 
 #[test]
@@ -57,7 +57,7 @@ fn are_answered(alone: &Alone) -> Result<()> {
         Ok(all.collect::<Result<Vec<_>>>()?.into_iter().max().unwrap_or_default())
     })?;
     ensure_soon(longest, SOON, || format!("an answer came after {longest:?}\n{}", server.said()))?;
-    // Each of those that have an engine has one, and so will the next have.
+    // Each worker with an engine has a packet socket, and one is ready for the next.
     let sockets = || hosts.packet_sockets();
     wait_until("a socket is there for the next one", || Ok(sockets()? == WORKERS + 1))?;
     drop(server);

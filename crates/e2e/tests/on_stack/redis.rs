@@ -1,5 +1,5 @@
-//! redis: one thread and an epoll set, thousands of clients, pipelines, a child that saves, a connection of its
-//! own to a master.
+//! redis: one thread and an epoll set, thousands of clients, pipelines, a child that saves, a
+//! connection of its own to a master.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,13 +18,13 @@ use crate::on_stack::{Scratch, lacks, wait_until};
 
 const PORT: u16 = 6380;
 const LONG: Duration = Duration::from_secs(30);
-/// Each with a descriptor at either end, and what else either process has open.
+/// Each has a descriptor at either end; `BESIDE` is for what else either process has open.
 const CLIENTS: u64 = 10_000;
 const BESIDE: u64 = 1000;
 const NEEDED: [(&str, &str); 2] =
     [("redis-server", "redis-server"), ("redis-benchmark", "redis-tools")];
 
-/// What follows `redis-server`.
+/// Returns the arguments of `redis-server`.
 fn arguments(directory: &Path, more: &[&str]) -> Result<Vec<String>> {
     let directory = directory.to_str().context("a path in UTF-8")?;
     let port = PORT.to_string();
@@ -49,7 +49,7 @@ fn said(command: &mut Command) -> Result<String> {
     Ok(run(command, LONG)?.successful()?.stdout.trim().to_owned())
 }
 
-/// An answer of the server on our host.
+/// Returns an answer of the server on our host.
 fn ask(hosts: &Hosts, words: &[&str]) -> Result<String> {
     let mut command = hosts.beside(find("redis-cli").context("no redis-cli")?)?;
     said(command.args(["-h", OURS, "-p", &PORT.to_string()]).args(words))
@@ -65,7 +65,7 @@ fn benchmark(hosts: &Hosts, words: &str) -> Result<()> {
     Ok(())
 }
 
-/// Values of all lengths.
+/// Stores values of all lengths.
 fn fill(hosts: &Hosts) -> Result<()> {
     let large = "v".repeat(100_000);
     for number in 0..10 {
@@ -92,12 +92,12 @@ fn redis_does_not_keep_up_with_its_clients() -> Result<()> {
     hosts.check_nothing_left(PORT)
 }
 
-/// Descriptors that this process, and so those that it starts, may have at once from now on: as many as it wants, if it may have
-/// those.
+/// Raises the descriptor limit of this process, and so of those that it starts, to what it wants if
+/// that is allowed; returns the limit.
 fn may_have_descriptors(wanted: u64) -> Result<u64> {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
     let may_have = |count| setrlimit(Resource::RLIMIT_NOFILE, count, count).map(|()| count);
-    // More than there may be takes a privilege (CAP_SYS_RESOURCE).
+    // More than the hard limit takes a privilege (CAP_SYS_RESOURCE).
     Ok(may_have(wanted.max(most)).or_else(|_| may_have(most))?)
 }
 
@@ -114,11 +114,11 @@ fn redis_loses_requests_of_ten_thousand_clients() -> Result<()> {
     }
     let server = serving(&hosts, &scratch, &["--maxclients", &(CLIENTS + 100).to_string()])?;
     let before = hosts.counted()?;
-    // Among twice as many ports the clients' kernel finds one that is free in half of the time.
+    // With twice as many ports the clients' kernel finds a free one in half of the time.
     take_ports(&hosts.theirs, &(1024..=65_000))?;
     benchmark(&hosts, &format!("-c {CLIENTS} -n 100000 -t get"))?;
     let report = report(server.pid())?;
-    // All of them may have asked while the server had no processor.
+    // All clients may have sent requests while the server had no processor.
     if let Some(lost) = report["frames_lost"].as_u64() {
         let came = report["counts"]["frames_in"].as_u64().context("no frames")?;
         ensure!(came > 100_000 && lost * 200 < came, "{lost} frames were lost, {came} came");
@@ -140,7 +140,7 @@ fn redis_loses_what_it_saves_or_those_who_are_connected_meanwhile() -> Result<()
     let before = hosts.counted()?;
     fill(&hosts)?;
     let digest = ask(&hosts, &["debug", "digest"])?;
-    // One that is open while the child lives, and after.
+    // A connection that stays open while the child lives, and after.
     let mut beside = hosts.connect(PORT)?;
     for _ in 0..3 {
         ask(&hosts, &["bgsave"])?;

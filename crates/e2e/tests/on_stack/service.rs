@@ -1,4 +1,4 @@
-//! Programs of users without privileges, whose guardian is a service (`uncork stack guard`).
+//! Programs of unprivileged users, whose guardian is a service (`uncork stack guard`).
 
 use std::ffi::OsStr;
 use std::fs;
@@ -24,17 +24,17 @@ use crate::on_stack::{Scratch, lacks, wait_until};
 const NEEDED: [(&str, &str); 2] = [("python3", "python3"), ("setpriv", "util-linux")];
 /// Users with one program each.
 const USERS: [(u32, u16); 2] = [(65_534, 7110), (1, 7111)];
-/// A group that both are in for the time being.
+/// A group that both users are in during the test.
 const GROUP: u32 = 4711;
-/// What is downloaded: more than buffers hold.
+/// The file to download: more than buffers hold.
 const FILE: &str = "/file";
 const SIZE: usize = 10_000_000;
 const SOON: Duration = Duration::from_millis(200);
 const LONG: Duration = Duration::from_secs(20);
-/// As in systemd/uncorkd.service.
+/// The unit in systemd/uncorkd.service.
 const UNIT: &str = include_str!("../../../../systemd/uncorkd.service");
 
-/// A guardian, and what its users need: uncork with its library, where everybody comes.
+/// A guardian, and what its users need: uncork with its library, where every user may go.
 struct Service<'a> {
     hosts: &'a Hosts,
     scratch: &'a Scratch,
@@ -62,7 +62,7 @@ impl<'a> Service<'a> {
         command.arg("--no-new-privs").arg(scratch.path("uncork"));
         command.args(["stack", "guard", "--dev", "eth0", "--name", &name]);
         command.args(["--group", &GROUP.to_string()]);
-        // As its unit has it started (Type=notify).
+        // As its unit starts it (Type=notify).
         let manager = UnixDatagram::bind(scratch.path("notify"))?;
         manager.set_read_timeout(Some(LONG))?;
         command.env("NOTIFY_SOCKET", scratch.path("notify"));
@@ -90,7 +90,7 @@ impl<'a> Service<'a> {
         self.as_user(uid, self.scratch.path("uncork"))
     }
 
-    /// One of the servers of `py/instance.py`, by a user.
+    /// Starts one of the servers of `py/instance.py`, as a user.
     fn python(&self, how: &str, (uid, port): (u32, u16)) -> Result<Daemon> {
         let mut command = self.uncork(uid);
         command.args(["run", "--stack", "--guardian", &self.name, "--", PYTHON]);
@@ -98,7 +98,7 @@ impl<'a> Service<'a> {
         Daemon::on_stack(command, &self.scratch.path(&format!("{uid}.log")), self.hosts, port)
     }
 
-    /// Python's web server, with a file.
+    /// Starts Python's web server, with a file.
     fn web(&self, (uid, port): (u32, u16)) -> Result<Daemon> {
         self.scratch.file(&FILE[1..], SIZE)?;
         let mut command = self.uncork(uid);
@@ -107,14 +107,14 @@ impl<'a> Service<'a> {
         Daemon::on_stack(command, &self.scratch.path("web.log"), self.hosts, port)
     }
 
-    /// What `uncork stack stat` says to this user of a program, and whether it says it.
+    /// Returns what `uncork stack stat` tells this user of a program, and whether it succeeds.
     fn asked_by(&self, uid: u32, program: &Daemon) -> Result<(String, bool)> {
         let mut command = self.uncork(uid);
         let said = run(command.args(["stack", "stat", &program.pid().to_string()]), LONG)?;
         Ok((said.stdout + &said.stderr, said.status.success()))
     }
 
-    /// What the guardian says to this user who asks it about a program by himself.
+    /// Returns what the guardian answers this user who asks it directly about a program.
     fn looked_at_by(&self, uid: u32, program: &Daemon) -> Result<String> {
         let place = fs::read_to_string(self.place())?;
         let place = place.lines().next().context("no place")?;
@@ -124,7 +124,7 @@ impl<'a> Service<'a> {
     }
 }
 
-/// What the unit leaves its service, as setpriv(1) wants to hear it.
+/// Returns the capabilities that the unit leaves its service, in setpriv(1)'s form.
 fn capabilities() -> Result<String> {
     let line = UNIT.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
     let names = line.context("no capabilities in the unit")?.split_whitespace();
@@ -162,7 +162,7 @@ fn users_are_apart(alone: &Alone) -> Result<()> {
     ensure!(said.contains("\"looked\""), "its own user may ask the guardian: {said}");
     let said = service.looked_at_by(other_uid, &first)?;
     ensure!(said.contains("another user's"), "another one may not: {said}");
-    // One dies: its peer hears of that, and the other one's nothing.
+    // One program dies: its peer hears of that, and the other program's peer of nothing.
     let killed = Instant::now();
     first.signal(Signal::SIGKILL)?;
     let late = end_of(peer) - killed;
@@ -170,11 +170,11 @@ fn users_are_apart(alone: &Alone) -> Result<()> {
     is_echoed(&mut other, 2000)?;
     hosts.check_on_stack(&other)?;
     drop(first);
-    // Another program of his finds the same guardian.
+    // Another program of that user finds the same guardian.
     let first = service.python("echo", USERS[0])?;
     let again = hosts.connect(port)?;
     hosts.check_on_stack(&again)?;
-    // Told to end, it lets programs take what they have to the kernel.
+    // Told to end, the guardian lets programs take their connections to the kernel.
     let place = service.place();
     let mut again = again;
     is_echoed(&mut again, 2000)?;
@@ -184,7 +184,7 @@ fn users_are_apart(alone: &Alone) -> Result<()> {
         is_echoed(stream, 2000).context("through the end of the guardian")?;
         ensure!(hosts.kernel_has(stream.local_addr()?)?, "nobody has it");
     }
-    // Who is there goes on by the kernel.
+    // The programs go on with kernel sockets.
     is_echoed(&mut hosts.connect(other_port)?, 2000).context("programs serve on by the kernel")?;
     for program in [first, second] {
         program.stop(Signal::SIGTERM)?;
@@ -206,7 +206,7 @@ fn a_guardian_that_is_told_to_end_loses_somebody() -> Result<()> {
     let wanted = Answer::of(200, &crate::on_stack::noise(SIZE));
     let slow: Vec<_> =
         (0..8).map(|_| slow_download(&hosts, port).context("begun")).collect::<Result<_>>()?;
-    // Those who wait to be accepted by a program that sleeps, and have said what they want.
+    // Connections in the accept queue of a program that sleeps, with data already sent.
     let late = service.python("late", USERS[1])?;
     let mut begins = hosts.connect(USERS[1].1)?;
     begins.write_all(b"!")?;
@@ -217,7 +217,7 @@ fn a_guardian_that_is_told_to_end_loses_somebody() -> Result<()> {
         hosts.check_on_stack(one)?;
     }
     ensure!(service.guardian.stop(Signal::SIGTERM)?.success(), "the guardian ends well");
-    // All at once: whoever sends into a shut window tries less often each time.
+    // All at once: a sender probes a shut window less often each time.
     thread::scope(|scope| {
         let read = |mut one: Connection| move || one.answer().context("a download");
         let all: Vec<_> = slow.into_iter().map(|one| scope.spawn(read(one))).collect();
@@ -259,7 +259,7 @@ fn a_guardian_that_is_told_to_end_resets_who_has_said_nothing() -> Result<()> {
     hosts.check_nothing_left(port)
 }
 
-/// One that has begun, and that nobody reads.
+/// A download that has begun, and that the client does not read.
 fn slow_download(hosts: &Hosts, port: u16) -> Result<Connection> {
     let mut one = hosts.http(port)?;
     one.request(FILE, "")?;

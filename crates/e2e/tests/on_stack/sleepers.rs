@@ -1,4 +1,4 @@
-//! Threads that sleep on the stack, beside others that give it something and turn to something else.
+//! Threads that sleep on the stack, beside others that give it data and turn to something else.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -16,11 +16,11 @@ const PORT: u16 = 7095;
 /// Threads that sleep meanwhile; another one waits in accept(2).
 const SLEEPERS: usize = 4;
 const ROUNDS: usize = 12;
-/// Whoever was busy rests by then, the library's own thread as well.
+/// All busy threads rest by then, the library's own included.
 const REST: Duration = Duration::from_millis(150);
-/// Less than the program computes, and than a child of fork that nobody hears.
+/// Less than the program computes, and than a child of fork takes whose data goes unnoticed.
 const SOON: Duration = Duration::from_millis(200);
-/// So long the program waits before it answers.
+/// How long the program waits before it answers.
 const WAITS: Duration = Duration::from_millis(300);
 
 #[test]
@@ -49,7 +49,7 @@ fn is_heard_soon(alone: &Alone) -> Result<()> {
             thread::sleep(REST);
             let mut stream = begins(what)?;
             let begun = Instant::now();
-            // Two wake, and fall asleep again: they are those who watch.
+            // Two wake, and fall asleep again: they are the ones that watch.
             for one in &mut asleep[..2] {
                 one.write_all(b"?")?;
                 one.read_exact(&mut [0]).context("waking one who sleeps")?;

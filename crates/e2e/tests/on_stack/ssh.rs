@@ -1,5 +1,5 @@
-//! OpenSSH: a server that forks for each connection, executes itself anew, and has one of its children talk in a
-//! sandbox of system calls (seccomp); and its client.
+//! OpenSSH: a server that forks for each connection, executes itself anew, and has one of its
+//! children talk in a system-call sandbox (seccomp); and its client.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -19,8 +19,8 @@ const LONG: Duration = Duration::from_secs(60);
 const OCTETS: usize = 3_000_000;
 const SESSIONS: usize = 4;
 
-/// Keys for the server and for whoever may come, and the server's configuration. Gives its command line; the directory
-/// that it wants to have (`/run/sshd`) is in a /run of its own.
+/// Makes keys for the server and for all clients, and the server's configuration. Returns its
+/// command line; the directory that it requires (`/run/sshd`) is in a /run of its own.
 fn prepare(scratch: &Scratch) -> Result<Vec<String>> {
     for key in ["host", "user"] {
         let mut command = Command::new("ssh-keygen");
@@ -39,7 +39,7 @@ fn prepare(scratch: &Scratch) -> Result<Vec<String>> {
     Ok(vec!["-c".to_owned(), script])
 }
 
-/// One session: what is sent comes back, and the exit status is that of the command there.
+/// Runs one session: the data sent comes back, and the exit status is that of the remote command.
 fn session(mut ssh: Command, key: &Path, to: &str, sent: &Path) -> Result<()> {
     ssh.args(["-p", &PORT.to_string(), "-i"]).arg(key).args(
         ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR"]

@@ -14,7 +14,7 @@ use crate::on_stack::{Scratch, lacks, wait_until};
 const PORT: u16 = 8080;
 const NEEDED: [(&str, &str); 1] = [("nginx", "nginx-light")];
 const LONG: Duration = Duration::from_secs(20);
-/// More than all buffers between the two.
+/// Much more than all buffers between the two.
 const HUGE: usize = 50_000_000;
 const IDLE: usize = 300;
 
@@ -24,14 +24,14 @@ pub(crate) fn stat(pid: u32, more: &[&str]) -> Result<(String, Option<i32>)> {
     Ok((finished.stdout + &finished.stderr, finished.status.code()))
 }
 
-/// All that it says, as a program is told it.
+/// Returns the whole report as JSON.
 pub(crate) fn report(pid: u32) -> Result<Value> {
     let (said, code) = stat(pid, &["--json"])?;
     ensure!(code == Some(0), "{said}, {code:?}");
     Ok(serde_json::from_str(&said)?)
 }
 
-/// What it says of the connection with this port at its other end.
+/// Returns its entry for the connection with this remote port.
 fn connection(pid: u32, remote: u16) -> Result<Value> {
     let report = report(pid)?;
     let all = report["connections"].as_array().context("no connections")?;
@@ -50,7 +50,7 @@ fn nobody_sees_what_a_connection_waits_for() -> Result<()> {
     scratch.file("small", 602)?;
     scratch.file("huge", HUGE)?;
     let server = serving(&hosts, &scratch, 1, "on")?;
-    // Nobody knows the numbers of its processes, of which there are two.
+    // The list shows the ids of both processes, which a user does not know.
     let all = run(Command::new(artifact::uncork()?).args(["stack", "stat"]), LONG)?.stdout;
     let is_listed = |pid: u32| {
         let row = |line: &str| {
@@ -62,7 +62,7 @@ fn nobody_sees_what_a_connection_waits_for() -> Result<()> {
     ensure!(is_listed(server.pid()), "{all}");
     ensure!(crate::on_stack::children(server.pid())?.into_iter().all(is_listed), "{all}");
     let (said, code) = stat(server.pid(), &[])?;
-    // The one that only has children.
+    // The master, which only has children.
     let Some(worker) = said.trim().rsplit(' ').next().and_then(|pid| pid.parse().ok()) else {
         bail!("no worker is named: {said}");
     };
@@ -87,7 +87,7 @@ fn nobody_sees_what_a_connection_waits_for() -> Result<()> {
     ensure!(idle_one["waits_for"] == "application", "{idle_one:#}");
     ensure!(idle_one["state"] == "ESTAB" && idle_one["held_bytes"] == 0, "{idle_one:#}");
 
-    // As many as there are, and none is in anybody's way.
+    // JSON lists all of them, and the table cuts the list short.
     let many: Vec<_> = hosts
         .crowd(IDLE / 10, |_| (0..10).map(|_| hosts.http(PORT)).collect::<Result<Vec<_>>>())?;
     wait_until("all are there", || {

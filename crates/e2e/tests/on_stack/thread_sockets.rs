@@ -16,7 +16,7 @@ use crate::on_stack::stat::stat;
 use crate::on_stack::{Scratch, lacks, wait_until};
 
 const PORT: u16 = 8089;
-/// Of programs that are on an instance already.
+/// The ports of programs that are on an instance already.
 const OTHERS: [u16; 2] = [8090, 8091];
 const NEEDED: [(&str, &str); 1] = [("cc", "gcc")];
 const EXAMPLE: &str = "helloworld_stack_thread_socket";
@@ -26,7 +26,7 @@ const CONNECTIONS: usize = 12;
 fn starting(hosts: &Hosts, scratch: &Scratch, mut command: Command, n: usize) -> Result<Daemon> {
     command.arg(PORT.to_string()).arg(n.to_string());
     let server = Daemon::on_stack(command, &scratch.path("log"), hosts, PORT)?;
-    // The first is there before the others, each of whom the kernel may serve before its stack does.
+    // The first thread is up before the others, whose first connections may go to the kernel.
     let mut seen = BTreeSet::new();
     wait_until("every thread serves from its stack", || {
         let mut stream = hosts.connect(PORT)?;
@@ -39,7 +39,7 @@ fn starting(hosts: &Hosts, scratch: &Scratch, mut command: Command, n: usize) ->
     Ok(server)
 }
 
-/// Which threads have served a crowd whose connections are all there at once.
+/// Returns which threads have served a crowd whose connections are all open at once.
 fn served(hosts: &Hosts) -> Result<BTreeSet<String>> {
     let served = hosts.crowd(CLIENTS, |_| {
         let (mut by, mut streams) = (Vec::new(), Vec::new());
@@ -73,7 +73,7 @@ fn a_thread_with_a_stack_of_its_own_serves_nobody() -> Result<()> {
     hosts.check_all_on_stack(before)?;
     ensure!(hosts.packet_sockets()? == 3, "{} stacks", hosts.packet_sockets()?);
 
-    // Whoever is asked tells of all.
+    // Any of the stacks reports on all.
     let held: Vec<_> = (0..24).map(|_| hosts.connect(PORT)).collect::<Result<_>>()?;
     let (said, code) = stat(server.pid(), &["--json"])?;
     ensure!(code == Some(0), "{said}, {code:?}");
@@ -111,7 +111,7 @@ fn f_stack_s_variable_for_it_is_ignored() -> Result<()> {
     Ok(())
 }
 
-/// One of several stacks is reset, and the others', when the program is killed.
+/// A kill resets the connections of all stacks, and not only one's.
 #[test]
 fn peers_of_one_thread_wait_for_ever_when_all_are_killed() -> Result<()> {
     if lacks(&NEEDED)? || instance::are_wanted() {
@@ -139,7 +139,7 @@ fn peers_of_one_thread_wait_for_ever_when_all_are_killed() -> Result<()> {
     hosts.check_nothing_left(PORT)
 }
 
-/// One of each thread's connections, by what that calls itself.
+/// Returns one connection of each thread, by the thread's name.
 fn one_of_each(hosts: &Hosts, threads: usize) -> Result<BTreeMap<String, TcpStream>> {
     let mut streams = BTreeMap::new();
     wait_until("every thread has a connection on the stack", || {
@@ -153,8 +153,8 @@ fn one_of_each(hosts: &Hosts, threads: usize) -> Result<BTreeMap<String, TcpStre
     Ok(streams)
 }
 
-/// Threads of one program are each on an instance by itself, whose end is that of the thread's connections, and of
-/// no other one's.
+/// Each thread of one program is on an instance of its own, whose end is the end of that thread's
+/// connections, and of no other's.
 #[test]
 fn threads_share_an_instance_while_another_one_has_nobody() -> Result<()> {
     if lacks(&NEEDED)? {
@@ -163,7 +163,7 @@ fn threads_share_an_instance_while_another_one_has_nobody() -> Result<()> {
     let hosts = Hosts::with_instances("instthreads", 3)?;
     let scratch = Scratch::new()?;
     let program = built(&scratch, EXAMPLE, &[])?;
-    // One instance has more than the others: its own program's threads count first.
+    // One instance has more programs than the others: the program's own threads count first.
     let others = OTHERS.map(|port| {
         let mut command = hosts.on_stack(&program)?;
         command.env("FF_PROC_ID", "0").args([port.to_string(), "1".to_owned()]);

@@ -1,5 +1,5 @@
-//! tokio, which all asynchronous programs in Rust are made with: it enters its sockets by one descriptor of an epoll set, and
-//! waits by another.
+//! tokio, the usual runtime of asynchronous Rust: it registers its sockets through one descriptor
+//! of an epoll set, and waits through another.
 
 use std::path::Path;
 use std::process::Command;
@@ -20,7 +20,7 @@ fn echo() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_tokio_echo"))
 }
 
-/// All that is asked by this command is answered.
+/// Asserts that all requests of this command are answered.
 fn answered(mut asks: Command, [threads, address]: [&str; 2]) -> Result<()> {
     let said = run(asks.args([threads, "ask", address]), LONG)?.successful()?.stdout;
     ensure!(said == "1000 answers\n", "{threads}: {said}");

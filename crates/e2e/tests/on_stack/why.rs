@@ -1,4 +1,4 @@
-//! Where each socket of a program is, and why: asked while it runs, and told at its end.
+//! Where each socket of a program is, and why: reported while it runs, and at its end.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -31,7 +31,7 @@ const BY_ANOTHER: &str = "is on the stack of another program, which has a guardi
 const ELSEWHERE: &str = "another process may have had it before it was connected";
 const CAME_ANOTHER_WAY: &str = "it came to the kernel: not over one of the stack's devices";
 
-/// What `uncork stack why` has to say of each socket of `py/places.py`, and its exit status.
+/// What `uncork stack why` must say of each socket of `py/places.py`, and its exit status.
 const PLACES: [(&str, &str, i32); 16] = [
     ("listener", "on the stack: it listens there, and on the kernel for other ways", 0),
     ("twin", "on the stack: it listens there, and on the kernel for other ways", 0),
@@ -51,13 +51,13 @@ const PLACES: [(&str, &str, i32); 16] = [
     ("forked", ELSEWHERE, 1),
 ];
 
-/// Runs `uncork` with these arguments, and gives what it said and its exit status.
+/// Runs `uncork` with these arguments; returns its output and exit status.
 fn uncork(arguments: &[&str]) -> Result<(String, Option<i32>)> {
     let finished = run(Command::new(artifact::uncork()?).args(arguments), LONG)?;
     Ok((finished.stdout + &finished.stderr, finished.status.code()))
 }
 
-/// The descriptors that the program has named, once it has named all.
+/// Returns the descriptors that the program has named, once it has named all.
 fn named(server: &Daemon) -> Result<BTreeMap<String, String>> {
     let is_all = |said: &str| said.lines().any(|line| line.trim() == "all 0");
     let said_all = wait_until("the program has said all", || Ok(is_all(&server.said())));
@@ -90,7 +90,7 @@ fn nobody_can_tell_why_a_socket_is_not_on_the_stack() -> Result<()> {
         let (said, code) = uncork(&["stack", "why", &format!("{pid}:{fd}")])?;
         ensure!(said.contains(wanted) && code == Some(status), "{name}: {said}, {code:?}");
     }
-    // Beside what the stack does it is told of all, in short.
+    // `uncork stack stat` reports all of them briefly, beside what the stack does.
     let (said, code) = uncork(&["stack", "stat", &pid])?;
     for why in [LOOPBACK, ASKED_FOR, ANOTHER_WAY, OPTION, ELSEWHERE] {
         let is_it = |line: &str| line.contains(" with the kernel: ") && line.contains(why);
@@ -148,11 +148,11 @@ fn the_report_at_the_end_does_not_know_the_stack() -> Result<()> {
     let told = std::fs::read_to_string(&stats)?;
     let report: Value = serde_json::from_str(told.lines().last().context("no report")?)?;
     let stack = &report["stack"];
-    // Those of the rig that has waited for the server have come and gone.
+    // Connections of the rig, which has waited for the server, have come and gone.
     ensure!(stack["accepted"].as_u64() >= Some(2) && stack["listening"] == 1, "{report:#}");
     ensure!(stack["connected"] == 4, "{report:#}");
     let kernels = stack["kernel"].as_object().context("nothing of the kernel's")?;
-    // One, and perhaps the rig's; twenty more have come over a Unix socket, which is none of TCP's.
+    // One, and perhaps the rig's; twenty more have come over a Unix socket, which is not TCP.
     for (why, most) in [
         (OPTION, 1),
         (ASYNC, 1),
@@ -171,7 +171,7 @@ fn the_report_at_the_end_does_not_know_the_stack() -> Result<()> {
     Ok(())
 }
 
-/// Two that were started apart, as a new version beside the old one: by SO_REUSEPORT the kernel lets both listen.
+/// Two programs started apart, as a new version beside the old one: SO_REUSEPORT lets both listen.
 #[test]
 fn two_guardians_answer_for_one_port() -> Result<()> {
     if lacks(&NEEDED)? {

@@ -1,5 +1,5 @@
-//! `--driver=xdp`: queues of AF_XDP beside the packet sockets. Whatever comes by which, nothing is lost or mixed up, and
-//! with the processes the program goes that hands frames over.
+//! `--driver=xdp`: AF_XDP queues beside the packet sockets. Whichever way frames come, none is lost
+//! or mixed up, and the program that hands frames over goes with the processes.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ use crate::on_stack::{Scratch, children, lacks, wait_until};
 const PORT: u16 = 8080;
 const REDIS_PORT: u16 = 6379;
 const LONG: Duration = Duration::from_secs(20);
-/// So many times as long something may take for other tests beside it.
+/// How many times as long something may take beside other tests.
 const SLOWER: u32 = 4;
 const NGINX: [(&str, &str); 2] = [("nginx", "nginx-light"), ("ethtool", "ethtool")];
 const REDIS: [(&str, &str); 3] =
@@ -48,7 +48,7 @@ fn came(pid: u32) -> Result<Came> {
     })
 }
 
-/// Bodies of all lengths, by connections that come by both queues.
+/// Requests bodies of all lengths, on connections that come by both queues.
 fn is_served(hosts: &Hosts, scratch: &Scratch) -> Result<()> {
     let whole =
         |name: &str| Ok::<_, anyhow::Error>(Answer::of(200, &std::fs::read(scratch.path(name))?));
@@ -77,7 +77,7 @@ fn workers_with_a_queue_each_lose_what_comes_by_anothers() -> Result<()> {
     let scratch = Scratch::new()?;
     scratch.file("small", 602)?;
     scratch.file("big", 1 << 20)?;
-    // One more than there are queues.
+    // One worker more than there are queues.
     let server = serving(&hosts, &scratch, 3, "on")?;
     is_served(&hosts, &scratch)?;
     let workers = children(server.pid())?;
@@ -89,7 +89,7 @@ fn workers_with_a_queue_each_lose_what_comes_by_anothers() -> Result<()> {
         let by_queue = came.by_queue > 0;
         ensure!(by_queue != came.queues.is_empty() && came.by_queue < came.in_all, "{came:?}");
     }
-    // The queue of one that dies is that of another, and the others are served on.
+    // Another worker gets the queue of one that dies, and the others are served on.
     let dies = i32::try_from(all[1].0)?;
     kill(Pid::from_raw(dies), Signal::SIGKILL)?;
     wait_until("somebody has the queue of the dead", || {
@@ -99,7 +99,7 @@ fn workers_with_a_queue_each_lose_what_comes_by_anothers() -> Result<()> {
     })?;
     is_served(&hosts, &scratch)?;
     server.stop(Signal::SIGKILL)?;
-    // The next start works while the kernel still lets go of what the last one had.
+    // The next start works while the kernel still frees what the last one had.
     for worker in children_named("nginx", &hosts)? {
         kill(Pid::from_raw(worker), Signal::SIGKILL)?;
     }
@@ -109,7 +109,7 @@ fn workers_with_a_queue_each_lose_what_comes_by_anothers() -> Result<()> {
     hosts.check_nothing_left(PORT)
 }
 
-/// Processes of our host with this name.
+/// Lists the processes of our host with this name.
 fn children_named(name: &str, hosts: &Hosts) -> Result<Vec<i32>> {
     let output = Command::new("ip").args(["netns", "pids", hosts.ours.name()]).output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -127,7 +127,7 @@ fn redis(hosts: &Hosts, scratch: &Scratch, more: &[&str]) -> Result<Daemon> {
     Daemon::on_stack(command, &scratch.path("redis.log"), hosts, REDIS_PORT)
 }
 
-/// How long it takes.
+/// Runs the benchmark, and returns how long it takes.
 fn redis_benchmark(hosts: &Hosts) -> Result<Duration> {
     let begun = Instant::now();
     let mut command = hosts.beside(find("redis-benchmark").context("no redis-benchmark")?)?;
@@ -187,7 +187,7 @@ fn who_comes_first_to_an_instance_of_two_devices_is_heard() -> Result<()> {
     is_heard_first(&hosts, &[])
 }
 
-/// A server that has come to rest, to which nothing ever comes by its packet socket.
+/// Asserts that an idle server, which gets nothing by its packet socket, answers at once.
 fn is_heard_first(hosts: &Hosts, more: &[&str]) -> Result<()> {
     let scratch = Scratch::new()?;
     scratch.file("small", 602)?;
@@ -200,7 +200,7 @@ fn is_heard_first(hosts: &Hosts, more: &[&str]) -> Result<()> {
     let begun = Instant::now();
     let mut connection = hosts.http(PORT)?;
     let answer = connection.get("/small")?;
-    // A SYN is sent again after a second.
+    // A SYN is retransmitted after a second.
     let took = begun.elapsed();
     ensure!(took < Duration::from_millis(900), "an answer after {took:?}");
     ensure!(answer == Answer::of(200, &std::fs::read(scratch.path("small"))?), "another answer");
@@ -223,34 +223,34 @@ fn instances_leave_a_queue_unused() -> Result<()> {
     let found = came(instance)?;
     ensure!(found.queues == ["eth0:0", "eth0:1"], "{found:?}");
     ensure!(found.by_queue > 40_000 && found.in_all - found.by_queue < 100, "{found:?}");
-    // Its place is taken by one that has the same.
+    // Another instance takes its place, with the same queues.
     kill(Pid::from_raw(i32::try_from(instance)?), Signal::SIGKILL)?;
     wait_until("there is another instance with the queues", || {
         let pids = hosts.instances().as_ref().context("none")?.pids()?;
         Ok(pids.iter().any(|pid| came(*pid).is_ok_and(|came| came.queues.len() == 2)))
     })?;
     hosts.wait_for_stack(REDIS_PORT, &server)?;
-    // Redis saw its connections end, and does so no more slowly for that: ten times as long, if each of its writes asks
-    // the instance for something.
+    // Redis saw its connections end, and must not be slower for that: it would take ten times as
+    // long if each of its writes asked the instance for something.
     let again = redis_benchmark(&hosts)?;
     ensure!(again < at_first * SLOWER, "{at_first:?} with the first instance, then {again:?}");
     ensure!(server.stop(Signal::SIGTERM)?.success(), "no success");
     hosts.check_nothing_left(REDIS_PORT)
 }
 
-/// A device's own program, which drops what comes from this port.
+/// Compiles a device's own program, which drops what comes from this port.
 fn first(scratch: &Scratch, drops: u16) -> Result<PathBuf> {
     let object = scratch.path("first.bpf.o");
     let mut compiler = Command::new("clang");
     compiler.args(["-target", "bpf", "-O2", "-g", "-I"]);
-    // Where Debian has what differs from machine to machine.
+    // Debian's directory for headers that depend on the architecture.
     compiler.arg(format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH));
     compiler.arg(format!("-DFROM={drops}")).arg("-o").arg(&object);
     run(compiler.arg("-c").arg(artifact::source("c/first.bpf.c")), LONG)?.successful()?;
     Ok(object)
 }
 
-/// How it ends to connect from this port of the other host.
+/// Connects from this port of the other host, and returns the outcome.
 fn connected_from(hosts: &Hosts, port: u16) -> Result<Result<(), ErrorKind>> {
     let (from, to): (SocketAddr, SocketAddr) =
         (format!("{THEIRS}:{port}").parse()?, format!("{OURS}:{PORT}").parse()?);
@@ -263,7 +263,7 @@ fn connected_from(hosts: &Hosts, port: u16) -> Result<Result<(), ErrorKind>> {
     hosts.theirs.within(connect)
 }
 
-/// By packet sockets a stack comes behind the program that a device has, which AF_XDP would have to take away.
+/// With packet sockets a stack comes after the device's own program, which AF_XDP would replace.
 #[test]
 fn what_a_device_s_own_program_drops_comes_to_the_stack() -> Result<()> {
     const DROPPED: u16 = 5555;
@@ -326,7 +326,7 @@ fn what_af_xdp_cannot_do_is_not_said() -> Result<()> {
     refused("run --stack --driver=xdp --queues=64 --dev eth0 -- true", 125, many)?;
     refused("stack guard --driver=xdp --queues=64 --dev eth0", 2, "(--queues=1)")?;
     refused("run --stack=instance --driver=xdp -- true", 125, "uncork stack start")?;
-    // Root without what lets an eBPF program look into the kernel's own buffers.
+    // Root without the capabilities that let an eBPF program read the kernel's own buffers.
     let without = ["--bounding-set=-perfmon,-sys_admin", "--inh-caps=-perfmon,-sys_admin"];
     let mut command = hosts.ours.command("setpriv");
     command.args(without).arg(artifact::uncork()?).env("UNCORK_LIBRARY", artifact::library()?);
@@ -338,7 +338,8 @@ fn what_af_xdp_cannot_do_is_not_said() -> Result<()> {
     Ok(())
 }
 
-/// Runs a program as root that may lock so many KiB of memory, and has nothing that takes it out of that limit.
+/// Returns a command that runs uncork as root, with a limit on locked memory and without the
+/// capability to exceed it.
 fn locking(hosts: &Hosts, kib: u64, arguments: &str) -> Result<Command> {
     let mut command = hosts.ours.command("setpriv");
     command.args(["--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock", "sh", "-c"]);
@@ -347,7 +348,7 @@ fn locking(hosts: &Hosts, kib: u64, arguments: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// How many KiB a sentence says to be enough.
+/// Returns how many KiB a message says are enough.
 fn enough(said: &str) -> Result<u64> {
     let behind = said.split("ulimit -l ").nth(1).with_context(|| said.to_owned())?;
     let digits: String = behind.chars().take_while(char::is_ascii_digit).collect();
@@ -373,7 +374,7 @@ fn memory_that_may_not_be_locked_is_said_with_what_is_enough() -> Result<()> {
     let kib = enough(&said)?;
     run(&mut locking(&hosts, kib, ends)?, LONG)?.successful()?;
 
-    // What is enough for one queue is not for two: that is no reason not to run, and no secret.
+    // Enough for one queue is too little for two: the program runs all the same, and says so.
     let scratch = Scratch::new()?;
     let program = find("redis-server").context("no redis-server")?;
     let program = program.to_str().context("a path in UTF-8")?;

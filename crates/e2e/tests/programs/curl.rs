@@ -29,7 +29,7 @@ fn curl_transfers_are_damaged() -> Result<()> {
             let got = scratch.path("got");
             let mut down = mode.command("curl")?;
             down.args(["-sS", "-f", "-o"]).arg(&got).arg(&url).arg("--next");
-            // A second transfer on the same connection, its headers only.
+            // A second transfer on the same connection, headers only.
             down.args(["-sS", "-I", "-o", "/dev/null", "-w", "%{http_code} %{num_connects}"]);
             let finished: Finished = run(down.arg(&url), LIMIT)?.successful()?;
             ensure!(fs::read(&sent)? == fs::read(&got)?, "the download of {size} bytes differs");

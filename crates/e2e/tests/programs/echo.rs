@@ -1,4 +1,4 @@
-//! Line servers that serve each connection by a thread, or by a forked process.
+//! Line servers that serve each connection with a thread, or with a forked process.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -43,7 +43,7 @@ fn echoes(kind: &str) -> Result<()> {
         }
         let status = server.stop(Signal::SIGTERM)?;
         if kind == "threads" {
-            // The forked ones leave by os._exit, with no report of their own.
+            // Forked children leave by os._exit, without a report of their own.
             scratch.check_helped(mode)?;
         }
         Ok((lines, status))

@@ -14,7 +14,7 @@ use crate::programs::Scratch;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// git, with nothing of this user's configuration.
+/// Returns git without this user's configuration.
 fn git(mode: &Mode, directory: &Path, arguments: &[&str]) -> Result<Command> {
     let mut command = mode.command("git")?;
     command.current_dir(directory).args(arguments);

@@ -1,4 +1,4 @@
-//! memcached, spoken to by hand in its text protocol: every reply byte is compared.
+//! memcached, addressed by hand in its text protocol: every byte of a reply is compared.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};

@@ -1,5 +1,5 @@
 //! Real programs from Debian's packages, each plain and under the library in both ways of holding.
-//! A test is named after what a user would see go wrong.
+//! A test is named after the failure that a user would see.
 
 mod curl;
 mod echo;
@@ -19,7 +19,7 @@ use anyhow::Result;
 use tempfile::TempDir;
 use uncork_e2e::Mode;
 
-/// Where one run of a program keeps its files.
+/// A directory for the files of one run of a program.
 struct Scratch {
     directory: TempDir,
 }
@@ -37,7 +37,7 @@ impl Scratch {
         self.directory.path()
     }
 
-    /// `mode`, with the reports of its processes going to a file of this directory.
+    /// Returns `mode` with the reports of its processes going to a file of this directory.
     fn reporting(&self, mode: &Mode) -> Mode {
         mode.clone().with("UNCORK_STATS", &self.path("stats").to_string_lossy())
     }
@@ -46,7 +46,7 @@ impl Scratch {
         mode.check_helped(&self.path("stats"))
     }
 
-    /// A file of `length` bytes that repeat nowhere near.
+    /// Writes a file of `length` bytes that repeat nowhere near.
     fn file(&self, name: &str, length: usize) -> Result<PathBuf> {
         let path = self.path(name);
         let mut state = 0x2545_f491_4f6c_dd1d_u64 ^ length as u64;

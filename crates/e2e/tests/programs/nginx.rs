@@ -106,7 +106,7 @@ fn nginx_reload_drops_a_connection_or_a_worker() -> Result<()> {
     same_as_plain(&Mode::both(), reload)
 }
 
-/// Reloads with a download half done, and counts what went wrong.
+/// Reloads in the middle of a download, and counts what went wrong.
 fn reload(mode: &Mode) -> Result<(Vec<Answer>, ExitStatus, bool)> {
     let scratch = Scratch::new()?;
     files(&scratch)?;

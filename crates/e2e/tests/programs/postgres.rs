@@ -22,12 +22,12 @@ fn postgresql_fails_transactions_or_copies_other_rows() -> Result<()> {
         return skip("PostgreSQL is not installed (Debian: postgresql)");
     };
     let _shared = beside_others();
-    // Made once: the cluster itself is not what is under test.
+    // Made only once: the cluster itself is not under test.
     let cluster = Cluster::new(binaries)?;
     same_as_plain(&Mode::both(), |mode| cluster.session(mode))
 }
 
-/// Debian keeps each version's programs in a directory of its own.
+/// Finds the programs: Debian keeps each version's in a directory of its own.
 fn binaries() -> Option<PathBuf> {
     let mut versions: Vec<PathBuf> = fs::read_dir("/usr/lib/postgresql")
         .ok()?
@@ -47,8 +47,8 @@ impl Cluster {
     fn new(binaries: PathBuf) -> Result<Self> {
         let cluster = Self { binaries, scratch: Scratch::new()? };
         if root() {
-            // PostgreSQL refuses to be run by root, and so runs as its own user, who must be
-            // able to reach the directory and the library.
+            // PostgreSQL refuses to run as root, and so runs as its own user, which must be able to
+            // reach the directory and the library.
             let owner = User::from_name("postgres")?.context("there is no user postgres")?;
             let root = cluster.scratch.root();
             fs::set_permissions(root, fs::Permissions::from_mode(0o755))?;
@@ -73,7 +73,7 @@ impl Cluster {
         self.scratch.path("libuncork.so")
     }
 
-    /// One of PostgreSQL's programs, as the user that it wants.
+    /// Returns one of PostgreSQL's programs, as the user that it requires.
     fn command(&self, mode: &Mode, name: &str) -> Result<Command> {
         let program = self.binaries.join(name);
         if !root() {

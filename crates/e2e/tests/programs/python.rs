@@ -1,4 +1,4 @@
-//! Python's http.server with keep-alive: the best known victim of Nagle and delayed ACK.
+//! Python's http.server with keep-alive: the best-known victim of Nagle and delayed ACK.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use uncork_e2e::{Daemon, Mode, alone, artifact, daemon, same_as_plain};
 
 use crate::programs::Scratch;
 
-/// Debian's own interpreter, not one of a user's environment.
+/// Debian's own interpreter, not one from a user's environment.
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
 
 pub(crate) fn serving(mode: &Mode, scratch: &Scratch) -> Result<(Daemon, u16)> {
@@ -65,7 +65,7 @@ fn http_server_sends_other_bytes_or_ends_otherwise() -> Result<()> {
                 answers.push(kept.get(path)?);
             }
         }
-        // After an error this server closes.
+        // This server closes the connection after an error.
         answers.push(Connection::open(port)?.get("/missing")?);
         let mut closing = Connection::open(port)?;
         closing.request("/page", "Connection: close\r\n")?;

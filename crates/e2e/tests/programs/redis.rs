@@ -65,7 +65,7 @@ fn benchmark(mode: &Mode, port: u16, [clients, pipeline, count]: [&str; 3]) -> R
     Ok(())
 }
 
-/// What redis says about a data set made by commands of all sizes.
+/// Returns redis's account of a data set that commands of all sizes have made.
 fn data_set(mode: &Mode, port: u16) -> Result<Vec<String>> {
     let large = "v".repeat(100_000);
     for number in 0..20 {

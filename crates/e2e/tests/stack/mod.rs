@@ -1,5 +1,5 @@
-//! What a C programmer would see differ on the user-space stack: each test compares what a program of `c/`
-//! prints on kernel sockets and on the stack. The other host's sockets are the kernel's.
+//! What a C programmer would see differ on the user-space stack: each test compares the output of a
+//! program of `c/` on kernel sockets and on the stack. The other host uses kernel sockets.
 
 mod rig;
 
@@ -10,8 +10,8 @@ use rig::{
 };
 use uncork_e2e::instance;
 
-/// Programs that take what addresses they are told, and are run in every mode: a test for each, named after the way and
-/// what the program is about.
+/// Programs that take the addresses they are given, and run in every mode: a test for each, named
+/// after the mode and the program's subject.
 macro_rules! in_every_way {
     ($($way:ident: $same:ident;)+) => {$(
         mod $way {

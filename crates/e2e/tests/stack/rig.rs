@@ -1,4 +1,4 @@
-//! Two hosts joined by a link: a guardian and the program under test on one of them, `c/far.c` on the other.
+//! Two linked hosts: a guardian and the program under test on one, `c/far.c` on the other.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,13 +21,13 @@ use uncork_netns::Namespace;
 use uncork_netns::testing::is_skipped;
 use uncork_posix::config::{Hold, variable};
 
-/// The addresses that a program is told, of its own host and of the other one.
+/// The addresses given to a program: its own host's and the other one's.
 pub(crate) type Ends = [&'static str; 2];
 pub(crate) const V4: Ends = ["10.95.0.1", "10.95.0.2"];
 pub(crate) const V6: Ends = ["fd95::1", "fd95::2"];
-/// IPv4 by sockets of IPv6, at both hosts.
+/// IPv4 through IPv6 sockets, at both hosts.
 pub(crate) const MAPPED: Ends = ["::ffff:10.95.0.1", "::ffff:10.95.0.2"];
-/// Longest that any of the programs takes, with a wide margin.
+/// The longest time that any of the programs takes, with a wide margin.
 const LIMIT: Duration = Duration::from_secs(60);
 
 struct Hosts {
@@ -37,7 +37,7 @@ struct Hosts {
 
 impl Hosts {
     fn new(label: &str) -> Result<Self> {
-        // Several may run the same program, by other addresses.
+        // Several tests may run the same program, with other addresses.
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let label = format!("{label}{}", COUNT.fetch_add(1, Relaxed));
         let near = Namespace::new(&format!("{label}-n"))?;
@@ -52,8 +52,8 @@ impl Hosts {
         Ok(Self { near, far })
     }
 
-    /// A guardian on the near host, for as long as process `program` lives or somebody is connected to it:
-    /// what to tell those.
+    /// Starts a guardian on the near host, for as long as process `program` lives or a client is
+    /// connected; returns what to tell clients.
     fn guardian(&self, program: u32) -> Result<String> {
         let (tells, told) = mpsc::channel();
         let near = format!("/run/netns/{}", self.near.name());
@@ -77,22 +77,22 @@ impl Hosts {
     }
 }
 
-/// What a program has printed, how it ended, and what it said of where its connections were.
+/// A program's output, its exit status, and what it said of where its connections were.
 #[derive(Clone)]
 struct Told {
     facts: (String, std::process::ExitStatus),
     places: String,
 }
 
-/// Runs `c/NAME.c` on the near host, on the stack unless the library is left out of it: its own, or an instance's.
+/// Runs `c/NAME.c` on the near host: on a stack, its own or an instance's, or without the library.
 fn told(
     hosts: &Hosts,
     (name, ends): (&str, Ends),
     mode: &Mode,
     on_instances: bool,
 ) -> Result<Told> {
-    // The kernel searches for a neighbour for three seconds. Who joins a search that another run has begun hears of
-    // its end too early.
+    // The kernel searches for a neighbour for three seconds. A run that joins a search begun by an
+    // earlier one hears of its end too early.
     hosts.near.ip("neigh flush dev eth0")?;
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("far").to_string_lossy().into_owned();
@@ -110,7 +110,7 @@ fn told(
         command.env(VARIABLE, hosts.guardian(far.0.id())?);
     }
     let finished = run(&mut command, LIMIT)?;
-    // It ends with the connection to it.
+    // The other host's program ends with the connection to it.
     ensure!(wait(&mut far.0, LIMIT)?.is_some(), "the other host has not ended");
     no_failure(&finished.stdout)?;
     let places = finished.stderr.lines().find(|line| line.starts_with("connections: "));
@@ -118,7 +118,8 @@ fn told(
     Ok(Told { facts: (finished.stdout, finished.status), places })
 }
 
-/// The same on kernel sockets: run once, and compared with by all tests of that program; unless it is to be run again.
+/// Returns the result on kernel sockets: from one run, with which all tests of that program
+/// compare, unless another run is wanted.
 fn plain(hosts: &Hosts, (name, ends): (&str, Ends), again: bool) -> Result<Told> {
     type Known = BTreeMap<(String, Ends), Arc<Mutex<Option<Told>>>>;
     static KNOWN: Mutex<Known> = Mutex::new(BTreeMap::new());
@@ -126,7 +127,7 @@ fn plain(hosts: &Hosts, (name, ends): (&str, Ends), again: bool) -> Result<Told>
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(known.entry((name.to_owned(), ends)).or_default())
     };
-    // Who wants the same waits, and nobody else.
+    // Only tests that want the same result wait here.
     let mut this = this.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(told) = this.as_ref().filter(|_| !again) {
         return Ok(told.clone());
@@ -135,7 +136,7 @@ fn plain(hosts: &Hosts, (name, ends): (&str, Ends), again: bool) -> Result<Told>
     Ok(this.insert(plain).clone())
 }
 
-/// Ended whatever happens.
+/// A process that is ended in any case.
 struct Guest(Child);
 
 impl Drop for Guest {
@@ -145,8 +146,8 @@ impl Drop for Guest {
     }
 }
 
-/// Runs `c/NAME.c` on kernel sockets and on the stack, there without and with spinning, which takes other ways
-/// through each wait, and compares its lines and its exit status.
+/// Runs `c/NAME.c` on kernel sockets and on the stack, there without and with spinning, which takes
+/// other paths through each wait, and compares output and exit status.
 pub(crate) fn same_on_the_stack(name: &str) -> Result<()> {
     if is_skipped(name) {
         return Ok(());
@@ -155,12 +156,12 @@ pub(crate) fn same_on_the_stack(name: &str) -> Result<()> {
     same_in((name, V4), &[sleeping.clone(), sleeping.with(variable::SPIN, "2ms")])
 }
 
-/// The same by other addresses, without spinning: the waits are the same.
+/// Does the same with other addresses, without spinning: the waits are the same.
 pub(crate) fn same_on_the_stack_by(ends: Ends, name: &str) -> Result<()> {
     if is_skipped(name) { Ok(()) } else { same_in((name, ends), &[Mode::held(Hold::Kernel)]) }
 }
 
-/// The same where each thread has a stack of its own, or is on an instance by itself.
+/// Does the same where each thread has a stack of its own, or an instance of its own.
 pub(crate) fn same_on_the_stacks_of_threads(name: &str) -> Result<()> {
     if is_skipped(name) {
         return Ok(());
@@ -173,7 +174,7 @@ fn same_in(what: (&str, Ends), modes: &[Mode]) -> Result<()> {
     same_as_on_kernel(what, modes, instance::are_wanted())
 }
 
-/// The same where each thread is on an instance by itself, whatever is wanted.
+/// Does the same where each thread has an instance of its own, whatever the environment wants.
 pub(crate) fn same_on_instances_of_threads(name: &str) -> Result<()> {
     if is_skipped(name) {
         return Ok(());
@@ -191,7 +192,7 @@ fn same_as_on_kernel((name, ends): (&str, Ends), modes: &[Mode], on_instances: b
             .with_context(|| format!("on the stack, {mode}"))?;
         let mut differences = difference(&on_kernel.facts, &with.facts);
         if !differences.is_empty() {
-            // On a busy machine the kernel is held up, too: a difference is one to whatever it does.
+            // A busy machine delays kernel sockets, too: only a difference from a new run counts.
             on_kernel = plain(&hosts, (name, ends), true)?;
             differences = difference(&on_kernel.facts, &with.facts);
         }

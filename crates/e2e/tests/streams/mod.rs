@@ -2,7 +2,7 @@
 //! receives exactly the same bytes under the library as without it.
 //!
 //! A random plan is lowered to two scripts (`plan.rs`), which `c/actor.c` carries out at the two
-//! ends. The actor knows which byte belongs at which offset and checks every one where it is read.
+//! ends. The actor knows which byte belongs at which offset, and checks each one that it reads.
 
 mod plan;
 
@@ -28,7 +28,7 @@ fn the_two_ends_receive_other_bytes_than_without_the_library() -> Result<()> {
     let actor = compiled("actor")?;
     let config = Config {
         cases: if soak() { 5000 } else { 300 },
-        // Each case starts eight processes and more: enough to find the heart of a failure.
+        // Each case starts at least eight processes: this is enough to find the core of a failure.
         max_shrink_iters: 300,
         max_shrink_time: 120_000,
         failure_persistence: None,
@@ -55,7 +55,7 @@ fn check(actor: &Path, scripts: &Scripts, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// What the listening and the connecting end say came to them.
+/// Returns the reports of the listening and the connecting end on what they received.
 fn both_ends(actor: &Path, scripts: &Scripts, modes: [&Mode; 2]) -> Result<[String; 2]> {
     let scratch = tempfile::tempdir()?;
     let (first, second) = (scratch.path().join("listen"), scratch.path().join("connect"));

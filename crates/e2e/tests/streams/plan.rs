@@ -1,9 +1,8 @@
 //! Random plans, and their lowering to scripts that cannot deadlock by themselves.
 //!
-//! A plan is a list of steps in one global order. Its lowering keeps account of what is under
-//! way on each stream, so that a read waits only for bytes that an earlier step wrote, a write
-//! never fills the buffers, and no end closes with bytes unread (a reset would drop bytes, and
-//! rightly).
+//! A plan is a list of steps in one global order. Its lowering keeps account of the bytes in flight
+//! on each stream, so that a read waits only for bytes that an earlier step wrote, a write never
+//! fills the buffers, and no end closes with bytes unread (a reset would drop bytes, and rightly).
 
 use std::fmt::{self, Write as _};
 
@@ -11,25 +10,25 @@ use proptest::prelude::*;
 use uncork_e2e::Mode;
 use uncork_posix::config::Hold;
 
-/// At most this much may be under way in one direction: less than the smallest buffers.
+/// The most bytes in flight in one direction: less than the smallest buffers hold.
 const UNDER_WAY: u32 = 24_000;
 
-/// What one end does at one point.
+/// A step of one end.
 #[derive(Clone, Debug)]
 pub(crate) enum Deed {
-    /// Writes so many bytes, by one of the actor's ways.
+    /// Writes this many bytes, in one of the actor's ways.
     Write { connection: u8, bytes: u32, way: u8 },
-    /// Reads a part (of 255) of what is under way.
+    /// Reads a part (of 255) of the bytes in flight.
     Read { connection: u8, part: u8, way: u8 },
     /// Sleeps, polls or spins.
     Wait { micros: u32, way: u8 },
-    /// Goes on under another descriptor.
+    /// Continues on another descriptor.
     Copy { connection: u8, way: u8 },
     /// Sets an option that must not change the bytes.
     Option { connection: u8, on: bool, way: u8 },
-    /// Ends its own direction.
+    /// Shuts down its own direction.
     Shutdown { connection: u8 },
-    /// Does some of it in a child.
+    /// Does some steps in a child.
     Fork { deeds: Vec<Deed>, way: u8 },
 }
 
@@ -46,9 +45,9 @@ pub(crate) struct Plan {
 /// The two scripts of a case.
 #[derive(Debug)]
 pub(crate) struct Scripts {
-    /// For the end that accepts.
+    /// The script of the end that accepts.
     pub listening: String,
-    /// For the end that connects.
+    /// The script of the end that connects.
     pub connecting: String,
 }
 
@@ -58,14 +57,14 @@ impl fmt::Display for Scripts {
     }
 }
 
-/// What a failure shows is what repeats it.
+/// Prints what repeats the case: its settings and scripts.
 impl fmt::Debug for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}\n{}", self.settings(Mode::held(Hold::User)), self.lower())
     }
 }
 
-/// All plans.
+/// Generates all plans.
 pub(crate) fn plans() -> impl Strategy<Value = Plan> {
     let deeds = prop::collection::vec((any::<bool>(), deed()), 1..40);
     (1u8..4, deeds, any::<[(u8, u8); 2]>(), any::<u8>())
@@ -84,7 +83,7 @@ fn deed() -> impl Strategy<Value = Deed> {
     ]
 }
 
-/// Most writes are small; some fill a segment, and some many.
+/// Generates writes that are mostly small; some fill a segment, and some many.
 fn simple() -> impl Strategy<Value = Deed> {
     let bytes = prop_oneof![6 => 1u32..40, 2 => 40u32..1600, 1 => 1600u32..20_000];
     prop_oneof![
@@ -97,7 +96,7 @@ fn simple() -> impl Strategy<Value = Deed> {
 }
 
 impl Plan {
-    /// The mode with the other settings of this case.
+    /// Returns the mode with the other settings of this case.
     pub(crate) fn settings(&self, mode: Mode) -> Mode {
         let choice = usize::from(self.choice);
         mode.with("UNCORK_SPIN", ["off", "auto", "200us"][choice % 3])
@@ -105,12 +104,12 @@ impl Plan {
             .with("UNCORK_SCOPE", ["all", "all", "nodelay"][choice / 9 % 3])
     }
 
-    /// One of two modes.
+    /// Picks one of two modes.
     pub(crate) fn pick<'a>(&self, one: &'a Mode, other: &'a Mode) -> &'a Mode {
         if (self.choice / 27).is_multiple_of(2) { one } else { other }
     }
 
-    /// The scripts of the two ends.
+    /// Returns the scripts of the two ends.
     pub(crate) fn lower(&self) -> Scripts {
         let count = usize::from(self.connections);
         let mut lowering = Lowering {
@@ -123,7 +122,7 @@ impl Plan {
         let last: Vec<_> = (0..count)
             .filter_map(|connection| lowering.finish(connection, [self.ends[0].0, self.ends[1].0]))
             .collect();
-        // Only now: the death of an end comes after all that it does on other connections.
+        // Only here: the death of an end comes after all that it does on other connections.
         for (side, numbers) in last {
             lowering.line(side, 'R', numbers);
         }
@@ -141,7 +140,7 @@ struct Stream {
     shut: bool,
 }
 
-/// `streams[side][connection]` is what `side` writes.
+/// The state of a lowering: `streams[side][connection]` is what `side` writes.
 struct Lowering {
     streams: [Vec<Stream>; 2],
     lines: [String; 2],
@@ -227,8 +226,8 @@ impl Lowering {
         self.lines[side] += &inner;
     }
 
-    /// Ends a connection: both ends read all, and one may close without a shutdown once nothing
-    /// is under way to it. Returns the last read of an end that waits for the other's death.
+    /// Ends a connection: both ends read all, and one may close without a shutdown once nothing is
+    /// in flight to it. Returns the last read of an end that waits for the other's death.
     fn finish(&mut self, connection: usize, manners: [u8; 2]) -> Option<(usize, [i64; 4])> {
         let first = usize::from(manners[0] & 1);
         let second = 1 - first;
@@ -236,7 +235,7 @@ impl Lowering {
         self.shut(second, connection);
         let number = connection as i64;
         let came = |stream: &Stream| i64::from(stream.read);
-        // The first reads to the end before it closes, so that its close resets nothing.
+        // The first end reads to the end before it closes, so that its close resets nothing.
         let offset = came(&self.streams[second][connection]);
         self.line(first, 'R', [number, offset, -1, i64::from(manners[0] >> 2)]);
         let offset = came(&self.streams[first][connection]);

@@ -1,5 +1,6 @@
-//! The guardian's heir is killed together with guardian and program: nobody is left who could tell the peers. They find out by
-//! their own timers, or when they say something, which the kernel answers; nothing is left, and the next start works.
+//! The guardian's heir is killed together with guardian and program: no process is left to tell the
+//! peers. They find out by their own timers, or when they send data, which the kernel answers;
+//! nothing is left, and the next start works.
 
 use std::io::{ErrorKind, Read as _};
 use std::net::TcpStream;
@@ -17,9 +18,9 @@ use crate::on_stack::{Scratch, lacks, wait_until};
 
 const NEEDED: [(&str, &str); 1] = [("python3", "python3")];
 const PORT: u16 = 7096;
-/// How long somebody who says nothing is watched: whoever is told of a death is told long before.
+/// How long a silent peer is watched: if it were told of a death, it would hear much earlier.
 const WATCHED: Duration = Duration::from_millis(500);
-/// A peer who wants to know asks after so long.
+/// The keepalive time of a peer that wants to know.
 const ASKS_AFTER: Duration = Duration::from_secs(1);
 
 #[test]
@@ -80,7 +81,7 @@ fn kill_all_at_once(hosts: &Hosts) -> Result<()> {
     remains.check(hosts, PORT)
 }
 
-/// What a peer hears, whatever children of this process do meanwhile.
+/// Returns what a peer reads, whatever child processes of this one do meanwhile.
 fn hears(peer: &mut TcpStream) -> std::result::Result<usize, ErrorKind> {
     loop {
         match peer.read(&mut [0]).map_err(|error| error.kind()) {
@@ -90,7 +91,7 @@ fn hears(peer: &mut TcpStream) -> std::result::Result<usize, ErrorKind> {
     }
 }
 
-/// Nobody sees another one's end and does something about it.
+/// Stops all before it kills any, so that none reacts to the end of another.
 fn kill_together(all: &[Process]) -> Result<()> {
     let has = |is: fn(&Process) -> bool| all.iter().any(is);
     ensure!(has(Process::is_guardian) && has(Process::is_heir), "they are not all there: {all:?}");

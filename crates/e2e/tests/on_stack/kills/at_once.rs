@@ -1,5 +1,6 @@
-//! Who connects while a guardian dies. Whoever has lost his connection by that is served when he comes again, however soon:
-//! he is not answered by kernel and stack, and not by nobody either, whoever of them has heard of it by then.
+//! Peers that connect while a guardian dies. A peer that loses its connection by that is served
+//! when it comes again, however soon: it is not answered by both kernel and stack, nor by neither,
+//! whichever of them has heard of the death by then.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -20,13 +21,13 @@ use crate::on_stack::{Scratch, lacks};
 
 const NEEDED: [(&str, &str); 1] = [("python3", "python3")];
 const PORT: u16 = 7093;
-/// Who talk when the guardian is killed.
+/// Peers that talk when the guardian is killed.
 const PEERS: usize = 8;
-/// How often each of them comes again, one connection after the other: for some milliseconds.
+/// How often each one comes again, one connection after the other: for some milliseconds.
 const AGAIN: usize = 20;
-/// How long they talk before the kill, at the most.
+/// The longest talk before the kill.
 const LOAD: Duration = Duration::from_millis(20);
-/// A SYN that nobody has heard is sent again after a second.
+/// A SYN that is not answered is retransmitted after a second.
 const UNHEARD: Duration = Duration::from_millis(900);
 const NEVER: Duration = Duration::from_secs(5);
 
@@ -51,7 +52,7 @@ fn who_comes_again_when_a_guardian_is_gone_is_reset_by_an_instance() -> Result<(
 }
 
 fn kill_again_and_again(hosts: &Hosts, instances: u32) -> Result<()> {
-    // Or those that all tests are to run on.
+    // Or the instances on which all tests run.
     let instances = instances.max(u32::from(hosts.instances().is_some()));
     let mut dice = Dice::new(1, 0);
     for round in 0..if soak() { 100 } else { 4 } {
@@ -81,10 +82,10 @@ fn kill_once(hosts: &Hosts, after: Duration) -> Result<()> {
     Ok(())
 }
 
-/// One peer: he talks until his connection has ended, and then begins new ones.
+/// One peer: it talks until its connection has ended, and then opens new ones.
 fn talk_and_come_again(all_talk: &Barrier) -> Result<()> {
     let begun = connect().and_then(|mut stream| is_echoed(&mut stream, 1).map(|()| stream));
-    // The others would wait for ever for one who has failed.
+    // The others would wait without end for a peer that has failed.
     all_talk.wait();
     talk_to_the_end(begun.context("before the kill")?)?;
     let ended = Instant::now();

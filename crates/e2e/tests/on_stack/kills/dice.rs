@@ -1,4 +1,4 @@
-//! What is random in a round, and the same again with the same seed.
+//! The random choices of a round, which the same seed repeats.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ pub(super) struct Dice(u64);
 impl Dice {
     pub(super) fn new(seed: u64, round: u64) -> Self {
         let mut dice = Self((seed ^ round.wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1);
-        // Seeds that are alike are not, some numbers on.
+        // After some numbers, similar seeds have diverged.
         for _ in 0..8 {
             dice.next();
         }
@@ -23,7 +23,7 @@ impl Dice {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// One of `limit`, or 0 if that is 0.
+    /// Returns a number below `limit`, or 0 if that is 0.
     pub(super) fn below(&mut self, limit: usize) -> usize {
         let limit = u64::try_from(limit).unwrap_or(u64::MAX).max(1);
         usize::try_from((self.next() >> 16) % limit).unwrap_or(0)

@@ -9,10 +9,10 @@ use anyhow::{Context as _, Result, ensure};
 use super::peers::Does;
 use super::strike::Victims;
 
-/// So long a peer may take to hear of it.
+/// How long a peer may take to hear of a kill.
 const SOON: Duration = Duration::from_millis(100);
 
-/// As many peers of one kind of kill are those of ten kills and more.
+/// A kind of kill with this many peers was made ten times or more.
 const OFTEN: usize = 240;
 
 /// All times, by what was killed.
@@ -33,9 +33,10 @@ impl Heard {
         }
     }
 
-    /// Fails if the usual peer has not heard in time: of all, and of each kind of kill that was made often. All peers of
-    /// one kill may be late together because the machine was busy with something else, so that a few kills say nothing
-    /// of their kind; who never hears has failed his round already.
+    /// Fails if the median peer has not heard in time: of all, and of each kind of kill made often.
+    /// All peers of one kill may be late together because the machine was busy with something else,
+    /// so a few kills say nothing of their kind; a peer that never hears has failed its round
+    /// already.
     pub(super) fn check(&self) -> Result<()> {
         let all: Vec<_> = self.times.values().flatten().copied().collect();
         let often = self.times.iter().filter(|(_, times)| times.len() >= OFTEN);

@@ -1,5 +1,5 @@
-//! A stack that is held up while its guardian is killed: what comes meanwhile is the kernel's, and frames that wait for
-//! the stack have had their answer when it goes on.
+//! A stack that is stopped while its guardian is killed: what comes meanwhile goes to the kernel,
+//! and frames that wait for the stack have already been answered when it continues.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::on_stack::{Scratch, lacks, wait_until};
 
 const NEEDED: [(&str, &str); 1] = [("python3", "python3")];
 const PORT: u16 = 7092;
-/// So long who loses his connection may take to hear of it.
+/// How long a peer that loses its connection may take to hear of that.
 const SOON: Duration = Duration::from_millis(500);
 
 #[test]

@@ -1,4 +1,4 @@
-//! One pair of hosts, and what is served there.
+//! A pair of hosts, and what is served there.
 
 use std::fs;
 use std::io::{BufReader, Read as _, Write as _};
@@ -21,7 +21,7 @@ const SIZES: [(&str, usize); 3] = [("small", 602), ("big", 1 << 20), ("huge", 20
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Server {
-    /// With several workers, of which the master starts another when one is gone.
+    /// Several workers, which their master replaces when one is gone.
     Nginx,
     /// One thread.
     Redis,
@@ -42,7 +42,7 @@ impl Server {
 pub(super) struct Lane {
     pub(super) hosts: Hosts,
     pub(super) wanted: Wanted,
-    /// How many programs run on; none if each has a stack of its own.
+    /// How many instances programs run on; none if each has a stack of its own.
     instances: u32,
     scratch: Scratch,
 }
@@ -50,7 +50,7 @@ pub(super) struct Lane {
 impl Lane {
     pub(super) fn new(alone: &Alone, number: usize, instances: u32) -> Result<Self> {
         let hosts = alone.hosts(&format!("kills{number}"))?;
-        // What the environment says is not asked here.
+        // The environment's wish for instances does not count here.
         hosts.stop_instances()?;
         let (scratch, mut wanted) = (Scratch::new()?, Wanted::default());
         for (name, length) in SIZES {
@@ -68,7 +68,7 @@ impl Lane {
         if !processes(&self.hosts)?.iter().any(Process::is_guardian) {
             return self.hosts.start_instances(self.instances);
         }
-        // Each has its device when it is up.
+        // Each instance has its device when it is up.
         wait_until("all instances are up", || {
             let living = processes(&self.hosts)?.iter().filter(|one| one.is_instance()).count();
             let all = self.instances as usize;
@@ -128,7 +128,7 @@ impl Lane {
         })
     }
 
-    /// Some of each kind.
+    /// Makes some peers of each kind.
     pub(super) fn peers(&self, server: Server, daemon: &Daemon) -> Result<Vec<Peer>> {
         let workers = self.workers()?;
         let kinds = ALL.iter().cycle().take(ALL.len() * EACH);
@@ -157,7 +157,7 @@ impl Lane {
     }
 }
 
-/// Which of nginx's workers has a connection.
+/// Returns the nginx worker that has a connection.
 fn worker_of(connection: &mut Connection, workers: &[u32]) -> Result<u32> {
     let told = connection.get("/pid")?;
     let is_his = |pid: &&u32| Answer::of(200, pid.to_string().as_bytes()) == told;

@@ -1,4 +1,4 @@
-//! Who is connected when something is killed, and how and when he hears of it.
+//! Peers that are connected when something is killed, and how and when they hear of it.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -16,27 +16,27 @@ use uncork_e2e::http::{Answer, Connection};
 
 use super::NEVER;
 
-/// How often the watch looks whether it is to stop, in milliseconds.
+/// How often the watch checks whether it is to stop, in milliseconds.
 const LOOKS: u8 = 20;
-/// What a peer asks for while he talks: in turns, so that he is in the middle of either.
+/// What a talking peer requests, in turns, so that a kill hits it in the middle of either.
 const TALKED_OF: [&str; 3] = ["small", "small", "big"];
 
-/// What a peer does when somebody is killed.
+/// What a peer does when something is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Does {
-    /// Asks and reads, again and again.
+    /// Sends requests and reads answers, again and again.
     Talks,
-    /// Has asked for much, and reads none of it: the window is shut.
+    /// Has requested much, and reads none of it: the window is shut.
     Downloads,
-    /// Has had an answer, and wants nothing.
+    /// Has had an answer, and sends nothing more.
     Rests,
-    /// Has connected, and said nothing.
+    /// Has connected, and sent nothing.
     Listens,
 }
 
 pub(super) const ALL: [Does; 4] = [Does::Talks, Does::Downloads, Does::Rests, Does::Listens];
 
-/// What is served, by its names.
+/// The content that is served, by name.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
     pub(super) files: Vec<(&'static str, Vec<u8>)>,
@@ -49,7 +49,7 @@ impl Wanted {
     }
 }
 
-/// A conversation, by HTTP or as redis has it.
+/// A conversation, by HTTP or in redis's protocol.
 #[derive(Debug)]
 pub(super) enum Talk {
     Http(Connection),
@@ -71,11 +71,11 @@ impl Talk {
         }
     }
 
-    /// Waits until something has come, and leaves it there.
+    /// Waits until data has come, and leaves it unread.
     pub(super) fn wait(&self) -> Result<()> {
         loop {
             match self.stream().peek(&mut [0]) {
-                // Of a machine that was stopped for a while.
+                // On a machine that was suspended for a while.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 came => return Ok(came.map(drop)?),
             }
@@ -104,17 +104,17 @@ impl Talk {
     }
 }
 
-/// One who is connected.
+/// A connected peer.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) does: Does,
-    /// The process that has his connection, if that is known.
+    /// The process that has its connection, if that is known.
     pub(super) owner: Option<u32>,
     pub(super) talk: Talk,
 }
 
 impl Peer {
-    /// Does what he does until the end, or until he is to stop.
+    /// Goes on with its activity until the end, or until it is to stop.
     pub(super) fn go_on(&mut self, wanted: &Wanted, stop: &AtomicBool) -> Result<()> {
         if self.does == Does::Talks {
             let mut names = TALKED_OF.iter().cycle().take_while(|_| !stop.load(Relaxed));
@@ -123,7 +123,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Reads what is still on its way; fails unless the end comes behind it.
+    /// Reads what is still in flight; fails unless the end comes after it.
     pub(super) fn hears_of_the_end(&self) -> Result<()> {
         let mut stream = self.talk.stream();
         stream.set_read_timeout(Some(NEVER))?;
@@ -138,7 +138,7 @@ impl Peer {
         }
     }
 
-    /// Fails unless he is served as if nobody had been killed.
+    /// Fails unless it is served as if nothing had been killed.
     pub(super) fn is_served(&mut self, wanted: &Wanted) -> Result<()> {
         if self.does == Does::Downloads {
             self.talk.hear("huge", wanted)?;
@@ -148,18 +148,18 @@ impl Peer {
     }
 }
 
-/// How a connection has ended at the peer, and when.
+/// How and when a connection has ended at the peer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct End {
     pub(super) at: Instant,
     pub(super) is_reset: bool,
 }
 
-/// Tells of each of the connections when it ends.
+/// Records the end of each connection.
 #[derive(Debug)]
 pub(super) struct Watch {
     set: Epoll,
-    /// Or the set would forget a connection with the peer's own descriptor.
+    /// Kept open: otherwise the set would forget a connection together with the peer's descriptor.
     _streams: Vec<TcpStream>,
     ends: Mutex<Vec<Option<End>>>,
 }
@@ -169,7 +169,7 @@ impl Watch {
         let set = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let streams = peers.iter().map(|peer| peer.talk.stream().try_clone());
         let streams: Vec<_> = streams.collect::<io::Result<_>>()?;
-        // Of a FIN and of errors, each once; what has come and was not read hides neither.
+        // Reports FINs and errors, each once; unread data hides neither.
         let told = EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLONESHOT;
         for (at, stream) in (0..).zip(&streams) {
             set.add(stream, EpollEvent::new(told, at))?;
@@ -186,7 +186,7 @@ impl Watch {
         let mut told = [EpollEvent::empty(); 64];
         while !stop.load(Relaxed) {
             let count = match self.set.wait(&mut told, LOOKS) {
-                // Of a machine that was stopped for a while.
+                // On a machine that was suspended for a while.
                 Err(Errno::EINTR) => continue,
                 waited => waited?,
             };
@@ -200,7 +200,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Waits until these have ended, at most for so long.
+    /// Waits until these have ended, up to a limit.
     pub(super) fn wait(&self, which: &[usize], limit: Duration) {
         let begun = Instant::now();
         while begun.elapsed() < limit {
@@ -213,13 +213,13 @@ impl Watch {
     }
 }
 
-/// Connects and closes, again and again: somebody is in the middle of that when others are killed. Whoever is neither
-/// served nor refused in time is an error; how often he was not served is told.
+/// Connects and closes, again and again, so that kills hit a connection in the making. To be
+/// neither served nor refused in time is an error; returns how often it was not served.
 pub(super) fn come_and_go(hosts: &Hosts, to: SocketAddr, stop: &AtomicBool) -> Result<usize> {
     let once = move || {
         let mut stream = TcpStream::connect_timeout(&to, NEVER)?;
         stream.set_read_timeout(Some(NEVER))?;
-        // Whatever the server speaks, it says something to that.
+        // Any of the servers answers this.
         stream.write_all(b"GET /small HTTP/1.0\r\n\r\n")?;
         stream.read_exact(&mut [0])
     };

@@ -1,4 +1,4 @@
-//! What the processes of a program on the stack have of the kernel's, and whether it is gone when they are.
+//! The kernel objects that a program's processes on the stack have, and whether they go with these.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 use libbpf_rs::query::{LinkInfoIter, MapInfoIter, ProgInfoIter};
 use uncork_e2e::Hosts;
 
-/// How long the kernel may take to put away what nobody has any more: it does so behind grace periods.
+/// How long the kernel may take to free what is no longer used: it does so after grace periods.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A process of our host.
@@ -22,7 +22,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Of programs, or of instances.
+    /// Returns whether it is a guardian, of programs or of instances.
     pub(super) fn is_guardian(&self) -> bool {
         self.line.starts_with("uncork guardian serve ") || self.line.contains("uncork stack start ")
     }
@@ -31,7 +31,7 @@ impl Process {
         self.line.starts_with("uncork guardian instance ")
     }
 
-    /// The guardian's heir.
+    /// Returns whether it is the guardian's heir.
     pub(super) fn is_heir(&self) -> bool {
         self.line.starts_with("uncork guardian inherit")
     }
@@ -44,7 +44,7 @@ impl Process {
         self.line.starts_with("nginx: worker")
     }
 
-    /// Inodes of the memory that it shares with an instance, or with programs.
+    /// Returns the inodes of the memory that it shares with an instance, or with programs.
     pub(super) fn attachments(&self) -> BTreeSet<u64> {
         let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid)).unwrap_or_default();
         let attached = maps.lines().filter(|line| line.contains("/memfd:uncork-attachment"));
@@ -52,20 +52,20 @@ impl Process {
     }
 }
 
-/// Those that live.
+/// Lists the live processes.
 pub(super) fn processes(hosts: &Hosts) -> Result<Vec<Process>> {
     let listed = Command::new("ip").args(["netns", "pids", hosts.ours.name()]).output()?;
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
     let process = |pid: &str| {
         let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
-        // A zombie has none.
+        // A zombie's command line is empty.
         let line = line.replace('\0', " ");
         (!line.is_empty()).then_some(Process { pid: pid.parse().ok()?, line })
     };
     Ok(listed.split_whitespace().filter_map(process).collect())
 }
 
-/// What is to be gone, by the kernel's numbers.
+/// Kernel objects that must be gone, by their numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Remains {
     programs: BTreeSet<u32>,
@@ -87,7 +87,7 @@ impl Remains {
             }
             self.tables.extend(tables_of(process.pid));
         }
-        // Filters of packet sockets have no descriptor of their own, and are known by the maps that they use.
+        // Packet sockets' filters have no descriptor of their own: their maps identify them.
         for program in ProgInfoIter::default() {
             if program.map_ids.iter().any(|map| self.maps.contains(map)) {
                 self.programs.insert(program.id);
@@ -129,12 +129,12 @@ impl Remains {
     }
 }
 
-/// The number behind a word, where a file of fdinfo has it (proc_pid_fdinfo(5)).
+/// Returns the number after a word in a file of fdinfo (proc_pid_fdinfo(5)).
 fn number(told: &str, word: &str) -> Option<u32> {
     told.lines().find_map(|line| line.strip_prefix(word))?.trim().parse().ok()
 }
 
-/// Tables of connections that a process has open.
+/// Returns the inodes of the connection tables that a process has open.
 fn tables_of(pid: u32) -> Vec<u64> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let is_table = |entry: &fs::DirEntry| {
@@ -145,7 +145,7 @@ fn tables_of(pid: u32) -> Vec<u64> {
     entries.filter(is_table).filter_map(inode).collect()
 }
 
-/// The same of all processes, with whose they are.
+/// Returns the same for all processes, each with its process id.
 fn all_tables() -> impl Iterator<Item = (u32, u64)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

@@ -1,4 +1,4 @@
-//! The kill.
+//! The kills.
 
 use std::collections::HashMap;
 use std::thread;
@@ -13,31 +13,31 @@ use super::dice::Dice;
 use super::peers::{Does, End};
 use super::remains::{Process, processes};
 
-/// Between one kill and the next of the same program, at the most.
+/// The longest time between two kills in the same program.
 const GAP: Duration = Duration::from_millis(5);
-/// Between the program's death and the guardian's: as often as not hardly anything.
+/// Between the program's death and the guardian's: half of the time almost nothing.
 const GAPS: [Duration; 2] = [Duration::from_micros(1), Duration::from_millis(20)];
 
-/// Of whom one or several are killed.
+/// The roles of which one process or several are killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Who {
-    /// Of a program with one process: that one.
+    /// A worker, or the only process.
     Worker,
-    /// Its first process; nginx's workers go on without theirs.
+    /// The first process; nginx's workers go on without it.
     Master,
-    /// All its processes, one by one.
+    /// All processes of the program, one by one.
     Program,
-    /// One that programs are on.
+    /// An instance that programs are on.
     Instance,
     Guardian,
-    /// The guardian's: nobody is to notice.
+    /// The guardian's heir: its death must not be noticed.
     Heir,
 }
 
-/// Who is killed, in this order.
+/// The roles that are killed, in this order.
 pub(super) type Victims = &'static [Who];
 
-/// Of programs that have stacks of their own.
+/// Victims where programs have stacks of their own.
 pub(super) const OWN: [Victims; 7] = [
     &[Who::Worker],
     &[Who::Master],
@@ -48,7 +48,7 @@ pub(super) const OWN: [Victims; 7] = [
     &[Who::Program, Who::Guardian],
 ];
 
-/// Of programs that are on instances.
+/// Victims where programs are on instances.
 pub(super) const ATTACHED: [Victims; 12] = [
     &[Who::Worker],
     &[Who::Master],
@@ -64,7 +64,7 @@ pub(super) const ATTACHED: [Victims; 12] = [
     &[Who::Instance, Who::Guardian],
 ];
 
-/// Who was killed, and when.
+/// Which processes were killed, and when.
 #[derive(Debug, Default)]
 pub(super) struct Deaths {
     processes: HashMap<u32, Instant>,
@@ -74,24 +74,24 @@ pub(super) struct Deaths {
 }
 
 impl Deaths {
-    /// Since when there is nobody who could go on with a connection: its process is dead, or its instance, or the
-    /// guardian, without whom the kernel has all.
+    /// Returns since when no process could go on with a connection: its process is dead, or its
+    /// instance, or the guardian, without which the kernel has everything.
     pub(super) fn doom(&self, does: Does, owner: Option<u32>) -> Option<Instant> {
         let death = |pid: u32| self.processes.get(&pid).copied();
         let instance = owner.and_then(|pid| self.instances.get(&pid).copied());
-        // What a dead program has sent an instance goes on sending to who does not read yet.
+        // An instance goes on sending a dead program's data to a peer that does not read yet.
         let sends_on = instance.is_some() && does == Does::Downloads;
         let owner = owner.filter(|_| !sends_on);
         [owner.and_then(death), instance.and_then(death), self.guardian].into_iter().flatten().min()
     }
 
-    /// Whether the process that had a connection is dead.
+    /// Returns whether the process that had a connection is dead.
     pub(super) fn has_lost(&self, owner: Option<u32>) -> bool {
         owner.is_some_and(|pid| self.processes.contains_key(&pid))
     }
 
-    /// Whether a connection may have ended so although somebody could go on with it: all that a dead program had
-    /// sent an instance fits into the peer's window, and its FIN comes behind it.
+    /// Returns whether a connection may have ended although a process could go on with it: all that
+    /// a dead program had sent an instance fits into the peer's window, and its FIN comes after it.
     pub(super) fn may_end(&self, owner: Option<u32>, end: End) -> bool {
         let death = owner.and_then(|pid| self.processes.get(&pid));
         !end.is_reset && death.is_some_and(|death| *death <= end.at)
@@ -103,7 +103,7 @@ impl Deaths {
 
     fn strike(&mut self, pid: u32) -> Result<()> {
         let now = Instant::now();
-        // Who has ended by himself, as nginx's workers may, needs no kill.
+        // A process that has ended by itself, as nginx's workers may, needs no kill.
         if kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGKILL).is_ok() {
             self.processes.entry(pid).or_insert(now);
         }
@@ -121,7 +121,7 @@ impl Deaths {
     }
 }
 
-/// Kills who is to be killed.
+/// Kills the victims.
 pub(super) fn strike(
     hosts: &Hosts,
     daemon: &Daemon,
@@ -145,7 +145,7 @@ pub(super) fn strike(
         match who {
             Who::Worker => deaths.strike(worker.unwrap_or(daemon.pid()))?,
             Who::Master => deaths.strike(daemon.pid())?,
-            // Alone it is killed below.
+            // If it is the only victim, it is killed below.
             Who::Program if victims.len() == 1 => {}
             Who::Program => deaths.strike_all(&program)?,
             Who::Instance => {
@@ -163,7 +163,7 @@ pub(super) fn strike(
     Ok(deaths)
 }
 
-/// The instance that each process is on: it has the same memory.
+/// Returns the instance that each process is on: both have mapped the same memory.
 fn instances_of(all: &[Process]) -> HashMap<u32, u32> {
     let attachments = |one: &Process| {
         let pid = one.pid;
@@ -175,7 +175,7 @@ fn instances_of(all: &[Process]) -> HashMap<u32, u32> {
     programs.filter_map(|(inode, pid)| Some((pid, *instances.get(&inode)?))).collect()
 }
 
-/// Kills each of the program's processes, in any order, and those that the others start meanwhile.
+/// Kills all processes of the program in any order, and those that they start meanwhile.
 pub(super) fn strike_program(hosts: &Hosts, dice: &mut Dice, deaths: &mut Deaths) -> Result<()> {
     loop {
         let mut left = processes(hosts)?;

@@ -1,5 +1,6 @@
-//! A hundred unclean exits, one behind the other at one port, with one guardian, or one instance, for all: each time the
-//! peers hear of it and the next start works, and in the end nothing has grown or is left.
+//! A hundred unclean exits, one after the other at one port, with one guardian, or one instance,
+//! for all: each time the peers hear of it and the next start works, and in the end nothing has
+//! grown or is left.
 
 use std::fs;
 use std::net::TcpStream;
@@ -22,11 +23,11 @@ use crate::on_stack::{Scratch, lacks, wait_until};
 const NEEDED: [(&str, &str); 1] = [("cc", "gcc")];
 const PORT: u16 = 7095;
 const EXITS: usize = 100;
-/// By then whoever keeps something for those who come next has it.
+/// By then all processes have what they keep ready for the next programs.
 const WARM: usize = 20;
-/// Packet sockets and what belongs to them that are there ahead at one time and not at another.
+/// Room for packet sockets and their resources, of which the number made in advance varies.
 const AHEAD: usize = 8;
-/// No files of what their memory was.
+/// No core dumps.
 const WITHOUT_CORES: &str = "ulimit -c 0; exec \"$0\" \"$@\"";
 const SIGNALS: [Signal; 4] = [Signal::SIGKILL, Signal::SIGABRT, Signal::SIGSEGV, Signal::SIGBUS];
 
@@ -65,7 +66,7 @@ fn a_hundred_unclean_exits_leave_something_on_an_instance() -> Result<()> {
     remains.check(&hosts, PORT)
 }
 
-/// What is to be gone when guardian and instances are. `shell` is sh(1) on the stack.
+/// Returns what must be gone once guardian and instances are. `shell` is sh(1) on the stack.
 fn end_uncleanly(
     hosts: &Hosts,
     scratch: &Scratch,
@@ -97,7 +98,7 @@ fn end_uncleanly(
     Ok(remains)
 }
 
-/// A peer who has had an answer from the stack. Until the server is there, nobody answers.
+/// Returns a peer that the stack has answered. Until the server is up, connections are refused.
 fn is_served(hosts: &Hosts) -> Result<TcpStream> {
     let begun = Instant::now();
     loop {
@@ -111,7 +112,7 @@ fn is_served(hosts: &Hosts) -> Result<TcpStream> {
     }
 }
 
-/// Of all that live.
+/// Counts the descriptors of all live processes.
 fn descriptors(hosts: &Hosts) -> Result<usize> {
     let count = |pid: u32| fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
     Ok(processes(hosts)?.iter().map(|one| count(one.pid)).sum())

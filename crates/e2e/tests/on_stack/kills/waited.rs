@@ -1,4 +1,4 @@
-//! Whose ends the kernel has in TIME-WAIT hears of a kill as well.
+//! Peers of connections that the kernel has in TIME-WAIT hear of a kill as well.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -17,31 +17,32 @@ use crate::on_stack::instances::end_by;
 use crate::on_stack::{Scratch, lacks, wait_until};
 
 const PORT: u16 = 7094;
-/// The peers' first port, and how many each case may have.
+/// The peers' first port, and how many ports each case may use.
 const FIRST: u16 = 21_000;
 const CASE: u16 = 100;
-/// By both versions of IP.
+/// Half of the peers use IPv4, the others IPv6.
 const PEERS: usize = 16;
-/// How often there may be others for those whose old ends a busy kernel has lost: one acknowledgement of an end too many,
-/// and the peer's reset ends TIME-WAIT (RFC 1337).
+/// How often peers may be replaced whose old ends a busy kernel has lost: one ACK of a FIN too
+/// many, and the peer's reset ends TIME-WAIT (RFC 1337).
 const TRIES: usize = 3;
-/// How long the guardian goes on leaving segments of a connection to the kernel that had it, and a little more.
+/// How long the guardian leaves segments to the kernel that had the connection, and a bit more.
 const STAYS: Duration = Duration::from_secs(4);
-/// So long peers may take to hear of it.
+/// How long peers may take to hear of it.
 const SOON: Duration = Duration::from_millis(100);
-/// When a guardian that hears of a program's end has asked its peers for their numbers, and waits for them still.
+/// By then a guardian that hears of a program's end has asked its peers for their sequence numbers,
+/// and still waits for them.
 const ASKED: Duration = Duration::from_millis(100);
 
 #[test]
 fn peers_whose_ends_the_kernel_has_in_time_wait_hang_behind_a_kill() -> Result<()> {
-    // The guardian resets them, or its heir.
+    // The guardian resets them, or its heir does.
     each_case(
         "waited",
         &[&|hosts| kill(hosts, Process::is_programs), &|hosts| kill(hosts, |one| !one.is_heir())],
     )
 }
 
-/// The guardian has asked them and has no answer when it is killed: its heir asks again.
+/// The guardian is killed after it has asked them and before any answer: its heir asks again.
 #[test]
 fn peers_hang_whose_guardian_dies_before_they_have_answered() -> Result<()> {
     each_case(
@@ -56,16 +57,16 @@ fn peers_hang_whose_guardian_dies_before_they_have_answered() -> Result<()> {
     )
 }
 
-/// Kills processes, and says when it has begun to.
+/// Kills processes, and returns when it began.
 type Killer<'a> = &'a dyn Fn(&Hosts) -> Result<Instant>;
 
-/// Peers of a server whose processes are killed so hear of it.
+/// Asserts that the peers of a server whose processes are killed in each of these ways hear of it.
 fn each_case(label: &str, cases: &[Killer<'_>]) -> Result<()> {
     if lacks(&[("python3", "python3")])? {
         return Ok(());
     }
     let hosts = Hosts::new(label)?;
-    // These end the connections of a dead program themselves.
+    // Instances end the connections of a dead program themselves.
     hosts.stop_instances()?;
     for (from, ends) in (FIRST..).step_by(CASE.into()).zip(cases) {
         let scratch = Scratch::new()?;
@@ -86,7 +87,7 @@ fn each_case(label: &str, cases: &[Killer<'_>]) -> Result<()> {
     hosts.check_nothing_left(PORT)
 }
 
-/// When it was begun.
+/// Kills these processes, and returns when it began.
 fn kill(hosts: &Hosts, victims: impl Fn(&Process) -> bool) -> Result<Instant> {
     let all = processes(hosts)?;
     let begun = Instant::now();
@@ -96,7 +97,7 @@ fn kill(hosts: &Hosts, victims: impl Fn(&Process) -> bool) -> Result<Instant> {
     Ok(begun)
 }
 
-/// Whether the other host has a way for what it says to ours.
+/// Sets whether the other host has a route for its packets to ours.
 fn are_heard(hosts: &Hosts, are: bool) -> Result<()> {
     for to in [OURS, OUR_V6] {
         let mut command = Command::new("ip");
@@ -107,7 +108,7 @@ fn are_heard(hosts: &Hosts, are: bool) -> Result<()> {
     Ok(())
 }
 
-/// On the stack, from ports that the kernel's connections had before, whose end was ours.
+/// Returns peers on the stack, from ports of earlier kernel connections that our end closed first.
 fn peers_who_come_again(hosts: &Hosts, from: u16) -> Result<Vec<TcpStream>> {
     let (mut peers, mut ports) = (Vec::new(), from..from + CASE);
     for _ in 0..TRIES {
@@ -133,7 +134,7 @@ fn come_and_end(hosts: &Hosts, ports: &[u16]) -> Result<()> {
     Ok(())
 }
 
-/// None if the kernel has nothing in TIME-WAIT.
+/// Returns `None` if the kernel has nothing in TIME-WAIT.
 fn comes_again(hosts: &Hosts, port: u16) -> Result<Option<TcpStream>> {
     let mut peer = connect_from(hosts, port)?;
     peer.write_all(b"?")?;
