@@ -165,11 +165,11 @@ fn worked() -> Duration {
     Duration::from_nanos(of_threads.sum())
 }
 
-/// Holds the process's limit of descriptors down; the limit is restored at the end.
+/// Takes all descriptors below a limit, which is the process's and is restored at the end.
 struct NoDescriptors(Rlimit, #[expect(dead_code, reason = "only held")] Vec<fs::File>);
 
 impl NoDescriptors {
-    /// All descriptors below this are taken; the rest is enough to ask poll(2) for.
+    /// All descriptors below this are taken; as the limit it is still enough to ask poll(2) for.
     const TAKEN: i32 = 100;
 
     fn begin() -> Self {

@@ -123,8 +123,8 @@ fn a_port_whose_socket_is_closed_without_a_word_is_the_kernels_soon() {
     client.disown(ports[1]).unwrap();
 }
 
-/// Takes the name that a guardian uses for a place, without privileges or as root, and fills its
-/// backlog.
+/// Takes the name that a guardian uses for a place, without privileges or as root; if it listens,
+/// its backlog is full.
 fn squat(link: &Link, place: SocketAddr, uid: u32, listens: bool) -> Vec<OwnedFd> {
     let made = link.ours.within(move || {
         // For this thread alone, which ends.
