@@ -1,5 +1,6 @@
-//! A program that means harm, attached to an instance: any records, and any octets anywhere in the memory that it
-//! shares with it. The instance must not panic, and another program's connection must go on as it was.
+//! A malicious program, attached to an instance: any records, and any octets anywhere in the memory
+//! that it shares with it. The instance must not panic, and another program's connection must go on
+//! as it was.
 #![no_main]
 
 use std::fs::File;
@@ -21,7 +22,7 @@ use uncork_stack::{Cidr, Config, FastOpen, Found, Listening, Mac, SocketId, Stac
 const MAC: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])];
 const GOOD: u32 = 1;
 const BAD: u32 = 2;
-/// Where the rings begin, and the words in front of them (crate attach, `memory` and `ring`).
+/// Offset of the rings, and spacing of the words before them (crate attach, `memory` and `ring`).
 const HEAD_BYTES: usize = 4096;
 const LINE_BYTES: u64 = 64;
 
@@ -29,7 +30,7 @@ fn ours() -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], 80))
 }
 
-/// Both programs may have the port; the bad one may open a connection, too.
+/// Grants the port to both programs; the bad one may open a connection, too.
 struct Guardian(Vec<Word>);
 
 impl Host for Guardian {
@@ -58,7 +59,7 @@ impl Host for Guardian {
     fn say(&mut self, _: &str) {}
 }
 
-/// What the bad program has: the memory as a file, and how far it has written.
+/// The bad program: the memory as a file, and how far it has written.
 struct Bad {
     memory: File,
     written: u64,
@@ -76,7 +77,7 @@ impl Bad {
         self.memory.write_all_at(bytes, at).unwrap();
     }
 
-    /// A record whose frame is as it should be, and shown.
+    /// Writes and publishes a record that is well-formed.
     fn write(&mut self, header: [u8; 4], number: u32, extra: u32, bytes: &[u8]) {
         let mut record = vec![header[0], header[1], 0, 0];
         record.extend((bytes.len() as u32).to_ne_bytes());
@@ -158,7 +159,7 @@ impl Play {
         self.peer.stack().connect(now, Some(there(self.port)), ours()).ok()
     }
 
-    /// The good program's connection.
+    /// Opens the good program's connection.
     fn connection(&mut self) -> (SocketId, SocketId) {
         let how = Listening { backlog: 4, v6_only: false, shares: true };
         let listener = self.good.listen_with(ours(), how).unwrap();
@@ -170,7 +171,7 @@ impl Play {
         (near, far)
     }
 
-    /// What it asks is answered.
+    /// Checks that its requests are still answered.
     fn check(&mut self, near: SocketId, far: SocketId) {
         let now = self.peer.now();
         assert_eq!(self.peer.stack().send(now, far, b"ping", false), Ok(4));
@@ -226,7 +227,7 @@ fuzz_target!(|input: &[u8]| {
                     &vec![a; long.min(32 << 10)],
                 );
             }
-            // A word of the head.
+            // In a word of the head.
             2 => {
                 let value = u64::from_ne_bytes([kind, flags, a, b, c, 0, 0, 0]) >> (extra % 40);
                 play.bad.put(u64::from(what / 6 % 10) * LINE_BYTES, &value.to_ne_bytes());

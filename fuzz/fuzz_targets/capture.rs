@@ -16,7 +16,7 @@ fuzz_target!(|file: &[u8]| {
     loop {
         match capture.next_frame() {
             Ok(Some(frame)) => {
-                // Each frame takes a record of its own of the file: it cannot go on for ever.
+                // Each frame takes its own record of the file, so there is an end.
                 bytes += frame.bytes.len() + 12;
                 assert!(bytes <= file.len() && frame.wire_bytes >= frame.bytes.len());
                 match uncork_wire::read_frame(frame.link, frame.bytes, frame.wire_bytes) {

@@ -1,5 +1,5 @@
-//! Two stacks and a network, all three doing what the input says: what is read is what was written, in
-//! order and once, and it all comes to an end.
+//! Two stacks and a network, all three driven by the input: what is read is what was written, in
+//! order and once, and everything comes to an end.
 #![no_main]
 
 use std::time::Duration;

@@ -66,7 +66,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// One of a few ends, of both families.
+/// Returns one of a few ends, of both families.
 fn end(which: u8, port: u16) -> Endpoint {
     let address = match which {
         2 => IpAddr::V6(Ipv6Addr::LOCALHOST),

@@ -1,6 +1,6 @@
-//! A peer that says anything: segments near the numbers that count, or any octets at all, between what a
-//! user does, and time that passes. The stack must not panic, must come to an end with what it sends, and
-//! must have nothing left when everybody is gone.
+//! A peer that sends anything: segments near the numbers that matter, or any octets at all, between
+//! calls of the user, and time that passes. The stack must not panic, must stop sending at some
+//! point, and must have nothing left when all are gone.
 #![no_main]
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,7 +17,7 @@ use uncork_wire::{Protocol, SeqNumber, ipv4};
 
 const OURS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
-/// More than any input can make a stack send at one moment: then it would never stop.
+/// More than any input can make a stack send at one moment: beyond that it would never stop.
 const MOST_FRAMES: usize = 60_000;
 
 struct Input<'a>(&'a [u8]);
@@ -41,7 +41,7 @@ struct Play {
     listener: ListenerId,
     sockets: Vec<SocketId>,
     in_device: Vec<Completion>,
-    /// What the stack has said last: its number, the one it expects, and its port.
+    /// What the stack has sent last: its number, the one it expects, and its port.
     said: (SeqNumber, SeqNumber, u16),
 }
 
@@ -103,7 +103,7 @@ impl Play {
         let (seq, ack, window) = (input.word()?, input.word()?, input.word()?);
         let bytes = usize::from(input.octet()?) * if near & 1 == 0 { 1 } else { 20 };
         let options = usize::from(input.octet()? % 11) * 4;
-        // Small distances, as those decide.
+        // Small distances, as those are decisive.
         let distance = |word: i32| if near & 2 == 0 { word >> 8 } else { word };
         let offset = |number: SeqNumber, by: i32| SeqNumber(number.0.wrapping_add(by as u32));
         let fields = Fields {
@@ -221,7 +221,7 @@ impl Play {
         }
         self.stack.close_listener(self.now, self.listener);
         self.flush();
-        // What was closed and not aborted: the peer is silent from now on.
+        // Connections that were closed and not aborted: the peer is silent from now on.
         self.pass(Duration::from_secs(3 * 3600));
         assert_eq!(self.stack.connection_count(), 0, "a connection is left over");
     }

@@ -28,7 +28,7 @@ impl Dir {
         Self(path)
     }
 
-    /// With a `libuncork.so` that changes nothing: libc itself, once more.
+    /// Makes one with a `libuncork.so` that changes nothing: libc itself, once more.
     fn with_idle_library(name: &str) -> Self {
         let dir = Self::new(name);
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
@@ -56,7 +56,7 @@ fn wait_until(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Gone, or dead and not yet collected by whoever inherited it.
+/// Returns whether it is gone, or dead and not yet reaped by its new parent.
 fn is_dead(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.map_or(true, |stat| stat.contains(") Z"))
@@ -120,7 +120,7 @@ fn a_file_that_cannot_be_written_is_told_before_anything_is_measured() {
     assert!(text(&output.stderr).contains("writing"), "{}", text(&output.stderr));
 }
 
-/// The stack of the same profile, beside the program under test.
+/// Checks that the stack of the same profile is built, beside the program under test.
 fn uncork_is_built() {
     let uncork = Path::new(env!("CARGO_BIN_EXE_uncork-bench")).with_file_name("uncork");
     assert!(uncork.exists(), "{} is missing: cargo build -p uncork", uncork.display());
@@ -144,7 +144,7 @@ fn our_sender_and_the_kernels_are_measured_over_the_same_kind_of_link() {
     let report: serde_json::Value = serde_json::from_str(&report).unwrap();
     assert_eq!(report["failed"], serde_json::json!([]), "{said}");
     let skipped = report["skipped"].as_array().unwrap();
-    // One core is not enough for a server and who asks it.
+    // One core is not enough for a server and its client.
     assert!(skipped.iter().all(|one| one["bench"] == "stack-bulk"), "{said}");
     let rows = report["rows"].as_array().unwrap();
     let median = |what: &str, side: &str| {
@@ -273,7 +273,7 @@ fn huge_pages_are_mounted_for_one_program_and_for_who_is_beside_it() {
     let beside = exec(&["--beside", &first.id().to_string()], list).wait_with_output().unwrap();
     drop(first.stdin.take());
     first.wait().unwrap();
-    // Its own, and none that was there before: what is left in that one stays.
+    // Its own mount, and not one that was there before: what is left in that one stays.
     assert_eq!((line.trim(), text(&beside.stdout).trim()), (place, place));
     assert_eq!(mounts(), before);
 }

@@ -1,4 +1,4 @@
-//! What fuzzing begins with (`fuzz/seeds`) is right: from there it goes wrong by itself.
+//! The seeds of fuzzing (`fuzz/seeds`) are valid: the fuzzer breaks them by itself.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::fs;

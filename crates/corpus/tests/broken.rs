@@ -1,4 +1,4 @@
-//! Files that are broken on purpose: read as far as they go, with a sentence where they go wrong.
+//! Files that are broken on purpose: read as far as possible, with a sentence where they go wrong.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::fs::File;
@@ -8,7 +8,7 @@ use uncork_capture::Capture;
 use uncork_doctor::{Doctor, Settings, Summary};
 use uncork_wire::read_frame;
 
-/// What came of a file: what was understood, and the sentence, if it ended in one.
+/// Reads a file; returns what was understood, and the sentence, if it ended in one.
 fn read(name: &str) -> (Summary, Option<String>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("broken").join(name);
     let mut doctor = Doctor::new(Settings::default());
@@ -32,7 +32,7 @@ fn read(name: &str) -> (Summary, Option<String>) {
     (doctor.finish().summary, sentence)
 }
 
-/// Files that a sentence must come of, and how many segments must have been understood before.
+/// Files that must end in a sentence, and how many segments must have been understood before.
 const GOES_WRONG: [(&str, u64); 15] = [
     ("empty.pcap", 0),
     ("cut-in-file-header.pcap", 0),
@@ -51,7 +51,7 @@ const GOES_WRONG: [(&str, u64); 15] = [
     ("wrong-byte-order-magic.pcapng", 0),
 ];
 
-/// Files whose frames lie, every second one: the others must be understood.
+/// Files in which every second frame is malformed: the others must be understood.
 const FRAMES_LIE: [&str; 5] = [
     "ip-lies.pcap",
     "ip-header-too-short.pcap",

@@ -44,7 +44,7 @@ fn has_argument(pid: &str, argument: &str) -> bool {
     line.split(|byte| *byte == 0).any(|word| word == argument.as_bytes())
 }
 
-/// Whoever inherits a dead process may take its time to bury it.
+/// Returns whether a process runs: a dead one may wait a while for its new parent to reap it.
 fn runs(pid: &str) -> bool {
     let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat"));
     stat.is_ok_and(|stat| !stat.contains(") Z "))
@@ -74,7 +74,7 @@ fn what_a_killed_run_has_left_is_removed_by_the_next() {
         assert!(killed.try_wait().unwrap().is_none(), "it ended by itself");
         left = namespaces_of(pid);
     }
-    // The link is in no namespace that could be searched, and holds the devices of two.
+    // The link is in none of the searched namespaces, and holds the devices of two.
     let link = children(pid).into_iter().find(|pid| has_argument(pid, "link")).unwrap();
     killed.kill().unwrap();
     killed.wait().unwrap();

@@ -1,4 +1,4 @@
-//! Every cause is named live, and none that is not there: real programs in network namespaces, and
+//! Every cause is named live, and none that is absent: real programs in network namespaces, and
 //! `uncork doctor` on them while they run, by `--pid` on the server or by `-- COMMAND` around the
 //! client. What is to be found comes from the scenario's label, as for the captures.
 //!
@@ -27,7 +27,7 @@ use uncork_corpus::scenario::{self, At, Scenario};
 /// Namespaces are named after this process: one run at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// From whose side the doctor looks.
+/// The side from which the doctor looks.
 #[derive(Debug, Clone, Copy)]
 enum From {
     /// `uncork doctor --pid` on the servers, which run already.
@@ -36,7 +36,7 @@ enum From {
     Client,
 }
 
-/// Where the runs are made; its scratch files go away with it.
+/// Where the runs are made; its scratch files are removed with it.
 struct Place {
     workshop: Workshop,
     scratch: PathBuf,
@@ -49,12 +49,12 @@ impl Drop for Place {
     }
 }
 
-/// Past the harness, which shows what a test prints only if it fails.
+/// Prints past the harness, which shows what a test prints only if it fails.
 fn say(what: std::fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stderr(), "{what}");
 }
 
-/// None for an ordinary user, who is told; where everything is tested, that is a failure.
+/// Returns none for an ordinary user, and says so; where everything is tested, that is a failure.
 fn place(test: &str) -> Option<Place> {
     if uncork_netns::testing::is_skipped(test) {
         return None;
@@ -69,7 +69,7 @@ fn place(test: &str) -> Option<Place> {
     Some(Place { workshop, scratch, _alone: alone })
 }
 
-/// The program under test, which must not be older than what it is made from.
+/// Returns the program under test, which must not be older than its sources.
 fn uncork() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -90,7 +90,7 @@ fn uncork() -> &'static Path {
     })
 }
 
-/// When the last of the files below a directory was changed.
+/// Returns when the last of the files below a directory was changed.
 fn newest(directory: &Path) -> SystemTime {
     let mut newest = SystemTime::UNIX_EPOCH;
     for entry in fs::read_dir(directory).unwrap() {
@@ -107,7 +107,7 @@ fn newest(directory: &Path) -> SystemTime {
 #[derive(Default)]
 struct Doctor {
     child: Option<Child>,
-    /// What it says after it has begun: a pipe that nobody reads any more would end it.
+    /// Output after its beginning: a pipe that is not read any more would end it.
     rest: Option<JoinHandle<String>>,
     report: Option<Value>,
     code: Option<i32>,
@@ -161,7 +161,7 @@ impl Drop for Doctor {
     }
 }
 
-/// Around a client: what the doctor reports and says goes to files beside `$0`, and what the
+/// Wraps a client: what the doctor reports and says goes to files beside `$0`, and what the
 /// client prints (the doctor has it on its standard error) to standard output. ip-netns(8) has
 /// mounted another /sys, which lacks the control groups that tell which options programs ask for:
 /// the doctor gets that of process $2.
@@ -172,7 +172,7 @@ echo $? >"$0.code"
 grep -v '^uncork: ' "$0.said" || true
 "#;
 
-/// One run: the label, what the doctor reported, its exit status and what it said.
+/// Makes one run; returns the label, the doctor's report, its exit status and what it said.
 fn run(place: &Place, scenario: &Scenario, from: From) -> (Label, Value, i32, String) {
     match from {
         From::Servers => {
@@ -196,13 +196,14 @@ fn run(place: &Place, scenario: &Scenario, from: From) -> (Label, Value, i32, St
     }
 }
 
-/// How often more a scenario is run whose milliseconds alone are wrong; none of these may be wrong. The client times
-/// one run here, without the several runs that tell the corpus how noisy the machine was: what else the machine did
-/// in that run is the client's time, and no stall. So it is the median of three that has to be right.
+/// How often a scenario is run again if only its milliseconds are wrong; none of these runs may be
+/// wrong. The client times one run here, without the several runs that tell the corpus how noisy
+/// the machine was: what else the machine did in that run is in the client's time, and is no stall.
+/// So the median of three has to be right.
 const MORE: usize = 2;
 
-/// Runs a scenario, and holds what the doctor says against its label. `fails` is for a fault that
-/// is known: the run is made all the same, and once the fault is gone the mark has to go, too.
+/// Runs a scenario, and compares what the doctor says with its label. `fails` is for a known fault:
+/// the run is made all the same, and once the fault is gone the mark has to go, too.
 fn named(test: &str, scenario: &str, from: From, fails: Option<&str>) {
     let Some(place) = place(test) else { return };
     let scenario = scenario::all().into_iter().find(|one| one.name == scenario).unwrap();
@@ -237,7 +238,7 @@ fn named(test: &str, scenario: &str, from: From, fails: Option<&str>) {
     assert_eq!(code, i32::from(is_bad), "{said}");
 }
 
-/// One test for each: its name, the scenario, from which side, and the fault that makes it fail.
+/// Makes one test for each: its name, the scenario, from which side, and the fault that fails it.
 macro_rules! live {
     ($($name:ident: $scenario:expr, $from:ident $(, fails: $fault:literal)?;)*) => {$(
         #[test]

@@ -1,6 +1,6 @@
 //! Captures of real programs that were damaged afterwards: cut anywhere, with bits flipped, parts
-//! missing, twice there or out of order. Whatever is left goes all the way to a report: nothing
-//! panics, nothing runs on without end, and what cannot be read ends in one sentence.
+//! missing, duplicated or out of order. Whatever is left goes all the way to a report: nothing
+//! panics, nothing runs without end, and what cannot be read ends in one sentence.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::fs;
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use uncork_capture::Capture;
 use uncork_doctor::{Doctor, Settings};
 
-/// The captures, but for the few large ones: there a change would hardly ever hit what matters.
+/// Returns the captures, except the few large ones: there a change would hardly ever matter.
 fn captures() -> &'static [(PathBuf, Vec<u8>)] {
     static CAPTURES: OnceLock<Vec<(PathBuf, Vec<u8>)>> = OnceLock::new();
     CAPTURES.get_or_init(|| {
@@ -28,7 +28,7 @@ fn captures() -> &'static [(PathBuf, Vec<u8>)] {
     })
 }
 
-/// One thing that goes wrong with a file. Places are shares of its length.
+/// One kind of damage to a file. Places are shares of its length.
 #[derive(Debug, Clone)]
 enum Change {
     Flip(f64, u8),
@@ -100,7 +100,7 @@ fn check(file: &[u8]) -> Result<(), TestCaseError> {
     loop {
         match capture.next_frame() {
             Ok(Some(frame)) => {
-                // Each frame has a record of its own of twelve octets or more: there is an end.
+                // Each frame has its own record of twelve octets or more, so there is an end.
                 taken_bytes += frame.bytes.len() + 12;
                 prop_assert!(taken_bytes <= file.len());
                 match uncork_wire::read_frame(frame.link, frame.bytes, frame.wire_bytes) {

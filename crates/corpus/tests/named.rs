@@ -1,5 +1,5 @@
-//! Every cause is named, and none that is not there: the doctor on every capture of the corpus,
-//! held against the labels. `cargo test -p uncork-corpus --test named -- --nocapture` prints it as
+//! Every cause is named, and none that is absent: the doctor on every capture of the corpus,
+//! compared with the labels. `cargo test -p uncork-corpus --test named -- --nocapture` prints it as
 //! a table; `UNCORK_CORPUS=DIR` looks at other captures.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
@@ -13,7 +13,7 @@ use uncork_corpus::label::{self, Labels};
 use uncork_doctor::{Doctor, Settings};
 use uncork_wire::read_frame;
 
-/// Captures on which the doctor is known to be wrong, and how. They are looked at all the same; once
+/// Captures on which the doctor is known to be wrong, and how. They are checked all the same; once
 /// the fault is gone, the line has to go, too.
 const KNOWN: [(&str, &str); 0] = [];
 

@@ -1,8 +1,8 @@
-//! Frames and bits a second over a veth pair: packet sockets, by ring and by plain system calls, and AF_XDP.
+//! Frames and bits a second over veth: packet sockets, by ring and by system calls, and AF_XDP.
 //!
 //! As root: `cargo run --release -p uncork-driver --example ports [-- SECONDS]`. What is sent is
-//! dropped at once at the other end, so it is the sender's and the link's cost; what is received was
-//! sent in a batch before, and costs the receiver alone. All by processor time, so that other load on
+//! dropped at once at the other end, so it is the sender's and the link's cost; what is received
+//! was sent in a batch before, and costs the receiver alone. All in CPU time, so that other load on
 //! the machine matters little; the ratios within one run are what counts.
 #![allow(clippy::unwrap_used, reason = "a measurement that fails has nothing to say")]
 
@@ -32,10 +32,10 @@ use uncork_wire::{Protocol, SeqNumber, ipv4};
 
 const BATCH: usize = 64;
 const MSS: u16 = 1448;
-/// Whom all frames are for.
+/// The destination of all frames.
 const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 91, 0, 2);
 
-/// What is sent.
+/// The kind of frames that are sent.
 #[derive(Clone, Copy)]
 struct Load {
     name: &'static str,
@@ -50,7 +50,7 @@ const LOADS: [Load; 4] = [
     Load { name: "trains of 64 KB", frame_bytes: 14 + 40 + 45 * 1448, train: true },
 ];
 
-/// How it went: of the thread that was measured.
+/// The result for the thread that was measured.
 struct Figure {
     frames: u64,
     cpu: Duration,
@@ -73,7 +73,7 @@ fn main() -> Result<()> {
             ("received by AF_XDP", receive_by_xdp),
             ("received by recvmmsg", receive_by_calls),
         ] {
-            // None of them takes trains.
+            // None of these takes trains.
             if load.train && ["mmsg", "queues", "XDP"].iter().any(|end| way.ends_with(end)) {
                 continue;
             }
@@ -124,7 +124,7 @@ fn cpu_time() -> Result<Duration> {
     Ok(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into())
 }
 
-/// Repeats `work`, which tells how many frames it has moved, on the first processor.
+/// Repeats `work`, which returns how many frames it has moved, on the first processor.
 fn measure(time: Duration, mut work: impl FnMut() -> Result<u64>) -> Result<Figure> {
     on_cpu(0)?;
     for _ in 0..100 {
@@ -139,10 +139,10 @@ fn measure(time: Duration, mut work: impl FnMut() -> Result<u64>) -> Result<Figu
     Ok(Figure { frames, cpu: cpu_time()?.saturating_sub(cpu) })
 }
 
-/// A TCP segment or train to an address that nobody has.
+/// Writes a TCP segment or train to an address that no host has.
 fn segment(slot: &mut [u8], load: Load) -> Transmit {
     let link = ethernet::Header {
-        // Nobody's: the far end looks at it and drops it.
+        // No host's: the far end looks at it and drops it.
         destination: Mac([2, 9, 9, 9, 9, 9]),
         source: Mac([2, 0, 0, 0, 0, 1]),
         ethertype: EtherType::IPV4,
@@ -163,7 +163,7 @@ fn segment(slot: &mut [u8], load: Load) -> Transmit {
     let mut sum = Sum::default();
     sum.add_pseudo_v4(source, destination, 6, u32::from(total_bytes) - 20);
     slot[34 + CHECKSUM_OFFSET..][..2].copy_from_slice(&sum.folded().to_be_bytes());
-    // As the stack would: the data is copied into the slot.
+    // As the stack does: the data is copied into the slot.
     slot[54..load.frame_bytes].fill(7);
     Transmit {
         frame_bytes: load.frame_bytes.try_into().unwrap(),
@@ -187,7 +187,7 @@ fn send_past_queues(link: &Link, load: Load, time: Duration) -> Result<Figure> {
     send_through(link.port(settings)?, load, time)
 }
 
-/// The port on our end, and what hands all that comes to nobody's address over to it.
+/// Opens the port on our end, and what redirects all frames for that address to it.
 fn xdp_port(link: &Link) -> Result<(Owned, Redirect, af_xdp::Port)> {
     link.ours.within(|| {
         let Nature { index, queues, marks } = Nature::of("eth0")?;
@@ -220,7 +220,7 @@ fn send_through(mut port: impl Driver, load: Load, time: Duration) -> Result<Fig
     })
 }
 
-/// A packet socket on a device that is used by system calls alone.
+/// Opens a packet socket on a device that is used by system calls alone.
 fn plain_socket(namespace: &Namespace) -> Result<OwnedFd> {
     namespace.within(|| {
         let all = nix::sys::socket::SockProtocol::EthAll;
@@ -262,7 +262,7 @@ fn send_by_calls(link: &Link, load: Load, time: Duration) -> Result<Figure> {
     })
 }
 
-/// Sends a batch from the far end, which puts it at ours, and takes the time of `work` alone, until it
+/// Sends a batch from the far end, which delivers it at ours, and measures `work` alone, until it
 /// finds nothing more. One thread does both, so neither waits for the other, nor for a processor.
 fn in_turns(
     link: &Link,
@@ -304,7 +304,7 @@ fn receive_through(
 ) -> Result<Figure> {
     let mut taken = vec![0; 70_000];
     in_turns(link, load, time, move || {
-        // As the stack would: the data is copied out of the slot.
+        // As the stack does: the data is copied out of the slot.
         let received = port.receive(BATCH, &mut |frame| {
             taken[..frame.bytes.len()].copy_from_slice(frame.bytes);
         })?;

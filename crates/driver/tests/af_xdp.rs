@@ -1,5 +1,5 @@
-//! Frames through sockets of AF_XDP over a veth pair: what comes and what is known of it, what has left, what the
-//! kernel's TCP and the stack have to say to each other.
+//! Frames through AF_XDP sockets over a veth pair: what arrives and what is known of it, what has
+//! left, and what the kernel's TCP and the stack say to each other.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::net::{IpAddr, Ipv6Addr, UdpSocket};
@@ -19,7 +19,7 @@ use crate::common::{
     receive_until, send, skipped, wait_until_left, wakes_within,
 };
 
-/// The kernel finds us by ARP: the stack answers.
+/// Makes a link on which the kernel finds us by ARP, which the stack answers.
 fn link(label: &str) -> Link {
     let link = Link::new(label);
     link.kernels.ip(&format!("address add {KERNELS}/24 dev eth0")).unwrap();
@@ -81,7 +81,7 @@ fn a_smaller_mtu_is_followed_and_a_larger_one_up_to_what_it_was() {
             namespace.ip(&format!("link set eth0 mtu {mtu}")).unwrap();
         }
         std::thread::sleep(Duration::from_millis(150));
-        // One that fits, and one that does not: both have left, by what the kernel says.
+        // One that fits, and one that does not: both have left, according to the kernel.
         for bytes in [60, 1514] {
             let frame = numbered(1, bytes, Mac::BROADCAST);
             assert_eq!(send(&mut port, &frame, OWNER), Offer::Taken);
@@ -103,7 +103,7 @@ fn the_stack_echoes_over_ipv6() {
     link.kernels.ip("address add fd91::2/64 dev eth0 nodad").unwrap();
     let (hold, mut port) = open(&link, settings());
     hold.owned.own(Ours::Address(OUR_V6.into())).unwrap();
-    // The kernel finds us by asking a group of addresses, which nobody has entered.
+    // The kernel's solicitation goes to a multicast group, which was not entered as the stack's.
     echo_at(&mut port, &link.kernels, IpAddr::V6(OUR_V6), 10_000_000);
 }
 
@@ -160,7 +160,7 @@ fn every_frame_comes_once_in_order_and_is_told_to_have_left() {
         let settings = Settings { transmit_frames: 64, ..settings() };
         let ((_hold, mut here), mut there) = (open(&link, settings), far_port(&link));
         let to = mac_of(&link.kernels);
-        // Several times round the rings, of all lengths.
+        // Several times round the rings, with all lengths.
         let mut told = 0;
         for batch in 0..30_u32 {
             let frames: Vec<Vec<u8>> = (0..60)
@@ -240,12 +240,13 @@ fn a_frame_that_was_damaged_on_the_way_is_not_trusted() {
     }
     let link = link("xdpdamage").with_neighbour();
     let (_hold, mut port) = open(&link, settings());
-    // One of the kernel's, trusted, so that the chunk it came into has said so.
+    // A datagram of the kernel's is trusted, so that its chunk is marked so.
     let socket = link.kernels.within(|| Ok(UdpSocket::bind((KERNELS, 5000))?)).unwrap();
     socket.send_to(b"a datagram", (OURS, 5001)).unwrap();
     let mut frame = receive_until(&mut port, |came| !came.is_empty()).remove(0).bytes;
-    // What a bridge or a tunnel brings in is sent as it is, by a packet socket: the same frame, as its
-    // checksum is not filled in, is damaged. Round the whole ring, chunks are used again.
+    // A bridge or a tunnel sends frames on as they are, as this packet socket does: the same frame
+    // is damaged, as its checksum is not filled in. After a round of the whole ring, chunks are
+    // used again.
     let last = frame.len() - 1;
     frame[last] ^= 1;
     let mut far = far_port(&link);
@@ -270,7 +271,7 @@ fn a_frame_wakes_who_sleeps_and_quiet_does_not() {
     let link = link("xdpwake").with_neighbour();
     let (_hold, mut port) = open(&link, settings());
     let socket = link.kernels.within(|| Ok(UdpSocket::bind((KERNELS, 5000))?)).unwrap();
-    // Who is the first to sleep looks once more for what has left before that was told.
+    // From the first sleep on it watches the socket, which reports earlier completions at once.
     wakes_within(&port, Duration::ZERO);
     for turn in 0..20 {
         left(&mut port);
@@ -325,7 +326,7 @@ fn what_was_opened_is_used_by_whoever_it_is_handed_to() {
         Ok((hold, handed))
     });
     let (_hold, handed) = opened.unwrap();
-    // What comes before it is used is not lost.
+    // What arrives before the port is used is not lost.
     link.kernels.ip(&format!("neigh add {OURS} lladdr 02:00:00:00:00:01 dev eth0")).unwrap();
     let socket = link.kernels.within(|| Ok(UdpSocket::bind((KERNELS, 5000))?)).unwrap();
     socket.send_to(b"early", (OURS, 5001)).unwrap();

@@ -29,22 +29,22 @@ fn at(port: u16) -> SocketAddr {
 
 type Opened = (Beside, Door);
 
-/// The packet socket of an engine, with room for queues beside it.
+/// Opens an engine's packet socket, with room for queues beside it.
 fn open(opens: &mut Engines, link: &Link, owned: &Owned, number: u32) -> Opened {
     let (_, handed) = opens.open(&link.ours, owned, engine(number), number);
     Beside::new(af_packet::Port::adopt(handed).unwrap()).unwrap()
 }
 
-/// Our end has two queues, a kernel with an address, and two engines that share a port of UDP.
+/// Two queues at our end, a kernel with an address, and two engines that share a UDP port.
 struct Place {
     link: Link,
     owned: Owned,
     redirect: RedirectByQueue,
     opens: Engines,
     engines: Vec<Opened>,
-    /// At the other end.
+    /// Sockets at the other end.
     remotes: Vec<UdpSocket>,
-    /// A queue's socket that another process has, too, takes what comes after it was closed here.
+    /// A queue's socket that another process also has takes what comes after it was closed here.
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -73,7 +73,7 @@ impl Place {
         Self { link, owned, redirect, opens, engines, remotes, _alone: alone }
     }
 
-    /// From now on this queue is an engine's.
+    /// Gives this queue to an engine from now on.
     fn give(&mut self, queue: u32, number: u32) {
         let settings = af_xdp::Settings { queue, ..af_xdp::Settings::new("eth0") };
         let open = move || {
@@ -91,7 +91,7 @@ impl Place {
         self.engines[number as usize - 1].1.bring(port).unwrap();
     }
 
-    /// Each remote sends one datagram, which comes to one engine: for each, from which ports.
+    /// Sends a datagram from each remote; returns for each engine from which ports it got one.
     fn send(&mut self) -> [Vec<u16>; 2] {
         for remote in &self.remotes {
             remote.send_to(b"hello", at(PORT)).unwrap();
@@ -114,7 +114,7 @@ impl Place {
         })
     }
 
-    /// How many frames have come by queues, to each engine.
+    /// Returns how many frames have reached each engine by queues.
     fn redirected(&self) -> [u64; 2] {
         [0, 1].map(|at| self.engines[at].0.redirected().unwrap().frames)
     }
@@ -134,7 +134,7 @@ fn each_engine_gets_what_is_its_by_whichever_queue_it_comes() {
     let [first, second] = place.redirected();
     assert!((1..by_packets[0].len() as u64).contains(&first), "{first} of {by_packets:?}");
     assert_eq!(second, 0);
-    // A queue comes while the other is in use; what comes by the wrong one comes the longer way.
+    // A queue is added while the other is in use; frames on the wrong one take the longer path.
     place.give(1, 2);
     assert_eq!(place.send(), by_packets);
     let [first, second] = [place.redirected()[0] - first, place.redirected()[1]];
@@ -156,7 +156,7 @@ fn who_has_a_queue_takes_no_longer_packets_than_it_was_opened_for() {
     for host in [&place.link.ours, &place.link.kernels] {
         host.ip("link set eth0 mtu 9000").unwrap();
     }
-    // The MTU is looked at now and then, when something is sent.
+    // The MTU is checked now and then, when something is sent.
     std::thread::sleep(Duration::from_millis(200));
     let mtus: Vec<u16> = place
         .engines
@@ -193,11 +193,11 @@ fn what_is_not_an_engines_or_has_no_socket_goes_where_it_would_go() {
     let mut place = Place::new("besidenone");
     place.give(0, 1);
     place.give(1, 2);
-    // The kernel's own.
+    // A listener of the kernel's own.
     let listener = place.link.ours.within(|| Ok(TcpListener::bind((OURS, 9))?)).unwrap();
     place.link.kernels.within(|| Ok(TcpStream::connect_timeout(&at(9), LONG)?)).unwrap();
     listener.accept().unwrap();
-    // Sockets are closed, and nobody has said so: the packet sockets have it all.
+    // The sockets are closed without notice: the packet sockets get everything.
     let by_queues = place.send();
     for number in 1..=2 {
         place.engines[number as usize - 1] =
@@ -205,7 +205,7 @@ fn what_is_not_an_engines_or_has_no_socket_goes_where_it_would_go() {
     }
     assert_eq!(place.send(), by_queues);
     assert_eq!(place.redirected(), [0, 0]);
-    // And they may be another's then.
+    // And the queues can be given to another engine then.
     place.give(0, 2);
     assert_eq!(place.send(), by_queues);
     assert!(place.redirected()[1] > 0);
@@ -232,7 +232,7 @@ fn a_frame_of_a_queue_wakes_who_sleeps_since_before_it_came() {
             poll(&mut polled, PollTimeout::try_from(time).unwrap()).unwrap() > 0
         })
     };
-    // What the packet socket has told of at its beginning is fetched.
+    // Fetches what the packet socket reports at its beginning.
     for _ in 0..8 {
         place.engines[0].0.complete(&mut |_| {}).unwrap();
     }
@@ -247,7 +247,7 @@ fn a_frame_of_a_queue_wakes_who_sleeps_since_before_it_came() {
     assert_eq!(woken(Duration::ZERO), [false, false]);
 }
 
-/// A SYN to our port.
+/// Builds a SYN to our port.
 fn syn(source: Ipv4Addr, port: u16) -> Vec<u8> {
     let mut frame = vec![0; 54];
     ethernet::Header { destination: OUR_MAC, source: Mac([2; 6]), ethertype: EtherType::IPV4 }
@@ -273,7 +273,7 @@ fn what_comes_by_another_device_or_from_this_host_is_the_kernels() {
         return;
     }
     let mut place = Place::new("besidewhence");
-    // By a queue, and by none.
+    // One queue is redirected, the other is not.
     place.give(0, 1);
     let device = place.link.ours.within(|| Ok(Nature::of("eth0")?.index)).unwrap();
     let device = device.cast_unsigned();
@@ -285,7 +285,7 @@ fn what_comes_by_another_device_or_from_this_host_is_the_kernels() {
     place.owned.host_has(other.into(), Whence::Device(device + 1)).unwrap();
     place.owned.host_has(OURS.into(), Whence::Device(device)).unwrap();
     let mut far = far_port(&place.link);
-    // Ports enough for both queues, each from as many addresses.
+    // Enough ports for both queues, each from as many addresses.
     let mut came = |place: &mut Place, sources: &[Ipv4Addr]| {
         let dropped = place.owned.dropped().unwrap();
         for port in 4000..4000 + REMOTES as u16 {
@@ -309,13 +309,14 @@ fn what_comes_by_another_device_or_from_this_host_is_the_kernels() {
     share(&place.owned, device);
     let (seen, dropped) = came(&mut place, &all);
     assert_eq!(seen, BTreeMap::from([(KERNELS, REMOTES)]));
-    // What comes by no queue is the engine's, too, and the kernel's copy of nothing else is taken away.
+    // What comes by no queue reaches the engine, too, and the kernel's copy of nothing else is
+    // dropped.
     let [redirected, _] = place.redirected();
     assert_eq!(redirected + dropped, REMOTES as u64);
     assert!((1..REMOTES as u64).contains(&redirected), "{redirected}");
     share(&place.owned, device + 1);
     assert_eq!(came(&mut place, &all), (BTreeMap::new(), 0));
-    // Who says nothing of devices has all.
+    // An engine that names no device gets everything.
     place.owned.own_as(engine(1), Ours::Port(Protocol::Tcp, at(PORT))).unwrap();
     let (seen, _) = came(&mut place, &all);
     assert_eq!(seen, all.into_iter().map(|source| (source, REMOTES)).collect());

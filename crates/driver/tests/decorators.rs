@@ -1,4 +1,4 @@
-//! What records, disturbs and traces, over a port in memory and in time that does not pass by itself.
+//! Recording, disturbing and tracing, over a port in memory and with a clock that the tests set.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::cell::Cell;
@@ -21,7 +21,7 @@ use uncork_path::{Faults, Loss, Path, Reorder};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// A file that a test can look into.
+/// A file that a test can inspect.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
 
@@ -35,7 +35,7 @@ impl Write for Shared {
     }
 }
 
-/// A clock that somebody sets.
+/// A clock that the test sets.
 #[derive(Clone, Default)]
 struct Clock(Arc<AtomicU64>);
 
@@ -94,7 +94,7 @@ fn left(driver: &mut dyn Driver) -> u32 {
     bytes
 }
 
-/// A TCP segment over IPv4 with 3 octets of data, and no checksum.
+/// Builds a TCP segment over IPv4 with 3 octets of data, and no checksum.
 fn segment() -> Vec<u8> {
     let mut packet = vec![0; 43];
     packet[0] = 0x45;
@@ -320,7 +320,7 @@ fn a_turned_bit_is_never_trusted() {
         .unwrap();
     }
     assert!((30..70).contains(&turned), "{turned} of 100");
-    // And what is sent is complete, or nobody could tell afterwards.
+    // And what is sent has its checksum filled in, or damage could not be detected.
     let capabilities = here.capabilities();
     assert!(!capabilities.completes_checksums && capabilities.max_train_bytes == 1500);
 }
@@ -329,7 +329,7 @@ fn a_turned_bit_is_never_trusted() {
 fn a_trace_tells_who_what_and_when() {
     let (text, clock) = (Shared::default(), Clock::default());
     let (here, mut there) = pair();
-    // Of a kind that is known only when the program runs.
+    // As a trait object, whose kind is known only at run time.
     let here: Box<dyn Driver> = Box::new(here);
     let mut here = Trace::new(here, text.clone(), clock.boxed());
     clock.set(2 * MILLISECOND);
@@ -348,7 +348,7 @@ fn a_trace_tells_who_what_and_when() {
     );
 }
 
-/// Answers what only some drivers can, unlike one that knows nothing of it.
+/// A port that answers what only some drivers can, unlike one without these methods.
 struct Knowing(Port);
 
 impl Driver for Knowing {

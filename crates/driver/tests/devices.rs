@@ -21,7 +21,7 @@ fn open(namespace: &Namespace, settings: Settings) -> Port {
     let open = move || {
         loop {
             match Port::open(&settings) {
-                // A child that another test is about to start has its end for a moment more.
+                // A child that another test is about to start holds its end for a moment more.
                 Err(OpenError::Busy(_)) if Instant::now() < end => {
                     thread::sleep(Duration::from_millis(1));
                 }
@@ -49,7 +49,7 @@ fn a_device_lives_as_long_as_its_port_and_has_the_name_and_mtu_it_was_given() {
     let again = namespace.within(|| Ok(Port::open(&settings("own0")).unwrap_err())).unwrap();
     assert!(matches!(&again, OpenError::Busy(device) if device == "own0"), "{again}");
     drop(port);
-    // As above, somebody else's child may have it for a moment more.
+    // As above, another test's child may hold it for a moment more.
     let end = Instant::now() + LONG;
     while !shown("own0").is_empty() {
         assert!(Instant::now() < end, "it is still there: {}", shown("own0"));
@@ -74,7 +74,7 @@ fn a_device_that_was_there_keeps_its_mtu_or_gets_it_back() {
     assert_eq!((port.capabilities().mtu, mtu()), (1400, 1400));
     drop(port);
     assert_eq!(mtu(), 1450);
-    // Of another's it is not the one to know what is right.
+    // An MTU that was changed by others meanwhile is left alone.
     let port = open(&namespace, settings("tap0"));
     namespace.ip("link set tap0 mtu 1300").unwrap();
     drop(port);
@@ -101,7 +101,7 @@ fn a_packet_of_the_kernels_wakes_and_ours_have_left_when_they_were_written() {
     let namespace = Namespace::new("tapwake").unwrap();
     namespace.set("ipv6/conf/default/disable_ipv6", 1).unwrap();
     let mut port = open(&namespace, settings("eth0"));
-    // Down, a frame is lost as on a wire that is not plugged in; that is no error.
+    // While the device is down a frame is lost as on an unplugged wire, which is no error.
     assert_eq!(send(&mut port, &numbered(1, 60, Mac::BROADCAST), 3), Offer::Taken);
     assert_eq!(port.receive(9, &mut |_| ()).unwrap(), 0);
     namespace.ip("link set eth0 up").unwrap();
@@ -113,7 +113,7 @@ fn a_packet_of_the_kernels_wakes_and_ours_have_left_when_they_were_written() {
     };
     namespace.within(udp).unwrap();
     assert!(wakes_within(&port, LONG), "nobody was woken");
-    // Who has this address?
+    // An ARP request for our address.
     let came = receive_until(&mut port, |came| !came.is_empty());
     assert_eq!(came[0].bytes[12..14], [0x08, 0x06]);
     for number in 0..500 {

@@ -1,4 +1,4 @@
-//! DPDK's virtual devices: what becomes of frames on them, and what is said of those that cannot be.
+//! DPDK's virtual devices: what becomes of frames on them, and the errors for impossible devices.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 mod common;
@@ -34,7 +34,7 @@ fn open_within(namespace: &Namespace, device: &str) -> Port {
     namespace.within(move || Ok(Port::open(&settings)?)).unwrap()
 }
 
-/// A link over which each segment is a frame of its own with a checksum in it: as on a wire.
+/// Makes a link on which each segment is a frame of its own with a checksum in it, as on a wire.
 fn wire(label: &str) -> Link {
     let link = Link::new(label).with_address();
     link.ethtool("-K eth0 tx off");
@@ -70,7 +70,7 @@ fn frames_come_back_from_a_ring_as_they_were_and_in_order() {
 
 #[test]
 fn what_a_device_does_not_take_is_given_up_and_what_it_takes_again_is_sent() {
-    // More buffers than there is room in the ring.
+    // More buffers than the ring has room for.
     let many = Settings { transmit_frames: 4096, ..Settings::new("net_ring1") };
     let mut port = Port::open(&many).unwrap();
     let frame = numbered(1, 60, OUR_MAC);
@@ -85,7 +85,7 @@ fn what_a_device_does_not_take_is_given_up_and_what_it_takes_again_is_sent() {
         port.flush().unwrap();
         assert!(Instant::now() < end, "nothing is given up");
     }
-    // The first was, for the next there is room now.
+    // The first frame was given up, so there is room for the next.
     assert_eq!(send(&mut port, &frame, 0), Offer::Taken);
     let mut came = 0;
     while came < taken {
@@ -98,12 +98,12 @@ fn what_a_device_does_not_take_is_given_up_and_what_it_takes_again_is_sent() {
 
 #[test]
 fn no_more_frames_are_handed_on_than_were_asked_for() {
-    // Frames of no meaning, as many as anybody wants.
+    // Meaningless frames, as many as are asked for.
     let mut port = open("net_null0").unwrap();
     for budget in [1, 31, 32, 33, 100] {
         assert_eq!(port.receive(budget, &mut |_| ()).unwrap(), budget);
     }
-    // And as many as are sent disappear.
+    // And as many as are sent are discarded.
     for number in 0..1000 {
         assert_eq!(send(&mut port, &numbered(number, 60, OUR_MAC), 0), Offer::Taken);
     }
@@ -229,14 +229,14 @@ fn an_mtu_that_changes_is_noticed_and_a_device_that_goes_too() {
     };
     mtu(&link, 1300);
     flushed_until(&|port| port.capabilities().mtu == 1300);
-    // As far as the slots reach that were made when it was opened.
+    // Limited by the slots, which were made when the device was opened.
     mtu(&link, 9000);
     flushed_until(&|port| port.capabilities().mtu == 1968);
     link.ours.ip("link delete eth0").unwrap();
     assert!(flushed_until(&|_| false).contains("eth0 is gone"));
 }
 
-/// A TAP with the kernel's address at its end.
+/// Opens a TAP device with the kernel's address at its end.
 fn tap(namespace: &Namespace, device: &str) -> Port {
     let port = open_within(namespace, &format!("{device},iface=eth0"));
     assert_eq!(port.tap(), Some("eth0"));
@@ -291,7 +291,7 @@ fn a_frame_in_several_buffers_is_put_together() {
     }
     let namespace = Namespace::new("dpdksegs").unwrap();
     let mut port = tap(&namespace, "net_tap2");
-    // The device was opened for less, and takes what the kernel sends all the same.
+    // The device was opened for less, but takes what the kernel sends all the same.
     namespace.ip("link set eth0 mtu 9000").unwrap();
     let octets = pattern(8900);
     let sent = octets.clone();
@@ -317,7 +317,7 @@ fn closed_a_tap_is_gone() {
     assert!(!shown.status.success());
 }
 
-/// A train of ours, as the stack writes it, and what of it comes where it is sent to.
+/// Sends a train as the stack writes it; returns what arrives at the far port.
 fn across(near: &mut Port, far: &mut Port, data: &[u8]) -> Came {
     let fields = Fields {
         source_port: 40_000,
@@ -338,7 +338,7 @@ fn across(near: &mut Port, far: &mut Port, data: &[u8]) -> Came {
 
 #[test]
 fn a_device_that_cuts_trains_is_told_how() {
-    // A virtual machine's device and what a host has behind it, both in here: trains cross whole.
+    // A virtual machine's device and the host's end of it, both in here: trains cross whole.
     let path = std::env::temp_dir().join(format!("uncork-vhost-{}", std::process::id()));
     let path = path.to_str().unwrap();
     let mut far = open(&format!("net_vhost0,iface={path},queues=1,tso=1")).unwrap();
@@ -348,7 +348,7 @@ fn a_device_that_cuts_trains_is_told_how() {
     for bytes in [1, 1000, 1460, 1461, 10_000, 15_900] {
         let data = pattern(bytes);
         let came = across(&mut near, &mut far, &data);
-        // Behind the headers of Ethernet, IP and TCP.
+        // After the headers of Ethernet, IP and TCP.
         assert!(came.bytes[54..] == data, "{} octets came, or others", came.bytes.len());
         assert_eq!(came.trust, Trust::Good);
         assert_eq!(came.segment_bytes, (bytes > 1460).then_some(1460));

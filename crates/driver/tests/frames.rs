@@ -1,4 +1,4 @@
-//! Frames through packet sockets over a veth pair: what comes, what has left and when, who is woken.
+//! Frames through packet sockets over a veth pair: what arrives, what has left and when, and wakes.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use crate::common::{
     skipped, tc, wait_until_left, wakes_within,
 };
 
-/// A port at either end, to the first of which come frames that are longer than its slots.
+/// Opens a port at either end; the first receives frames that are longer than its slots.
 fn with_long_frames(label: &str) -> (Link, Port, Port) {
     let link = Link::new(label);
     let here = link.port(Settings::new("eth0"));
@@ -34,7 +34,7 @@ fn every_frame_comes_once_in_order_and_is_told_to_have_left() {
     let link = Link::new("frames");
     let (mut here, mut there) = (link.port(Settings::new("eth0")), far_port(&link));
     let to = mac_of(&link.kernels);
-    // Several times round the ring, of all lengths.
+    // Several times round the ring, with all lengths.
     let mut told = 0;
     for batch in 0..30_u32 {
         let frames: Vec<Vec<u8>> = (0..60)
@@ -86,7 +86,7 @@ fn a_frame_has_left_only_when_the_queue_below_has_let_it_go() {
     let took = begun.elapsed();
     assert!(took > Duration::from_millis(600), "all had left after {took:?}");
     assert!(wakes > 3, "all left in {wakes} pieces");
-    // And then there is quiet.
+    // And then nothing wakes it.
     left(&mut here);
     left(&mut here);
     assert!(!wakes_within(&here, Duration::from_millis(50)), "woken when nothing is there");
@@ -122,7 +122,7 @@ fn what_a_queue_refuses_with_nothing_under_way_wakes_to_be_sent_again() {
         return;
     }
     let link = Link::new("refused");
-    // Shorter than the frame.
+    // The burst is shorter than the frame.
     tc(&link, "qdisc add dev eth0 root tbf rate 20mbit burst 2k limit 500");
     let (mut here, mut there) = (link.port(Settings::new("eth0")), far_port(&link));
     send(&mut here, &numbered(1, 1000, Mac::BROADCAST), OWNER);
@@ -191,7 +191,7 @@ fn thousands_of_frames_of_all_lengths_find_room_while_nobody_receives() {
         assert!(came.bytes == frame(number), "frame {number}: {} octets", came.bytes.len());
     }
     assert_eq!((came.len(), here.is_filling(), here.lost()), (FRAMES as usize, false, Some(0)));
-    // What finds none at last is counted.
+    // Frames for which there is no slot in the end are counted.
     send_all(0..2 * FRAMES);
     let mut came = 0;
     while here.receive(64, &mut |_| came += 1).unwrap() > 0 {}
@@ -206,7 +206,7 @@ fn a_frame_wakes_who_sleeps_and_quiet_does_not() {
     }
     let link = Link::new("wake");
     let (mut here, mut there) = (link.port(Settings::new("eth0")), far_port(&link));
-    // Who is the first to sleep looks once more for what has left before that was told.
+    // From the first sleep on it watches the socket, which reports earlier completions at once.
     wakes_within(&there, Duration::ZERO);
     for turn in 0..20 {
         left(&mut there);
@@ -277,7 +277,7 @@ fn each_flow_comes_to_one_engine_of_a_group() {
     let ports = flows.map(|flows| flows.into_iter().collect::<BTreeSet<u16>>());
     assert_eq!(ports[0].len() + ports[1].len(), 64, "a flow came to both");
     assert!(ports.iter().all(|ports| ports.len() > 10), "{ports:?}");
-    // What the first sends is not for the second, nor for itself, nor is what our kernel sends.
+    // What the first sends reaches neither the second nor itself, nor does what our kernel sends.
     send(&mut engines[0], &numbered(1, 60, Mac::BROADCAST), OWNER);
     engines[0].flush().unwrap();
     link.ours.ip("address add 10.92.0.1/24 broadcast 10.92.0.255 dev eth0").unwrap();
@@ -301,7 +301,7 @@ fn frames_of_a_vlan_are_left_aside() {
     let mut here = link.port(Settings::new("eth0"));
     let mut there = far_port(&link);
     for tag in [7_u16, 3 << 13] {
-        // A tag of IEEE 802.1Q behind the addresses: VLAN 7, and none but a priority.
+        // An IEEE 802.1Q tag after the addresses: VLAN 7, and a priority without a VLAN.
         let plain = numbered(tag.into(), 60, common::OUR_MAC);
         let tagged = [&plain[..12], &[0x81, 0], &tag.to_be_bytes(), &plain[12..]].concat();
         send(&mut there, &tagged, OWNER);
@@ -359,7 +359,7 @@ fn a_device_that_is_not_there_or_not_up_is_told() {
     assert!(error.contains("eth0 is down: ip link set eth0 up"), "{error}");
 }
 
-/// This program again, as nobody.
+/// Runs this program again, as an unprivileged user.
 #[test]
 fn without_the_privilege_the_error_names_the_capability() {
     const TEST: &str = "frames::without_the_privilege_the_error_names_the_capability";
@@ -424,7 +424,8 @@ fn a_device_that_has_gone_while_long_frames_waited_is_told() {
     there.flush().unwrap();
     wait_until_left(&mut there, 27_000);
     link.ours.ip("link del eth0").unwrap();
-    // The first of them takes away what the kernel says of the device, and the others come behind it.
+    // The first call consumes what the kernel reports about the device, and the other frames still
+    // come after it.
     for _ in 0..3 {
         assert_eq!(here.receive(1, &mut |_| ()).unwrap(), 1);
     }
@@ -439,7 +440,7 @@ fn a_device_that_has_gone_while_long_frames_waited_is_told() {
     assert_eq!(error.to_string(), "the network device eth0 is gone");
 }
 
-/// This program again, with CAP_NET_RAW and without CAP_NET_ADMIN.
+/// Runs this program again, with CAP_NET_RAW and without CAP_NET_ADMIN.
 #[test]
 fn long_frames_come_whole_where_the_kernel_may_not_keep_many() {
     const TEST: &str = "frames::long_frames_come_whole_where_the_kernel_may_not_keep_many";
@@ -450,7 +451,7 @@ fn long_frames_come_whole_where_the_kernel_may_not_keep_many() {
         for number in 0..60 {
             socket.send_to(&[number; 60_000], "127.0.0.1:9").unwrap();
         }
-        // Among them comes that nobody listens there.
+        // ICMP errors come among them, as there is no listener.
         let is_long = |came: &&common::Came| came.bytes.len() > 10_000;
         let came = receive_until(&mut port, |came| came.iter().filter(is_long).count() >= 60);
         for (number, came) in (0..).zip(came.iter().filter(is_long)) {
@@ -487,7 +488,7 @@ fn past_the_queues_nothing_waits_and_there_are_no_trains() {
         assert_eq!(send(&mut here, &numbered(number, 1000, to), OWNER), Offer::Taken);
     }
     here.flush().unwrap();
-    // By the queue it would take 50 seconds.
+    // Through the queue it would take 50 seconds.
     receive_until(&mut there, |came| came.len() == 50);
 }
 
@@ -507,7 +508,7 @@ fn a_promiscuous_device_is_so_while_the_port_lives() {
     let port = link.port(Settings { promiscuous: true, ..Settings::new("eth0") });
     assert_eq!(promiscuity(), "1");
     drop(port);
-    // A process that another test of this program starts at this moment has it until it executes something.
+    // A process that another test of this program starts at this moment holds it until it execs.
     let end = Instant::now() + LONG;
     while promiscuity() != "0" {
         assert!(Instant::now() < end, "it still is");

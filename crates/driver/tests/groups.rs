@@ -1,5 +1,5 @@
-//! Packet sockets of many engines in one group: a frame comes to the engine's that it is for, and to no other, wherever the
-//! kernel keeps its socket.
+//! Packet sockets of many engines in one fanout group: a frame reaches the engine that it is for,
+//! and no other, wherever the kernel keeps its socket.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::io::{ErrorKind, Read as _};
@@ -18,12 +18,12 @@ use crate::common::{KERNELS, LONG, Link, OURS, skipped};
 
 const ENGINES: u32 = 5;
 
-/// The port of UDP that is an engine's.
+/// Returns an engine's UDP port.
 fn port_of(number: u32) -> SocketAddr {
     SocketAddr::from((OURS, 7000 + number as u16))
 }
 
-/// Engines on our end, of which each has a port of its own.
+/// Engines on our end, each with a port of its own.
 struct Place {
     link: Link,
     owned: Owned,
@@ -51,7 +51,7 @@ impl Place {
         Self { owned, ..place }
     }
 
-    /// An engine opens the device; it is guessed that its socket is there in the group.
+    /// Opens the device for an engine, with a guess at its socket's place in the group.
     fn come(&mut self, number: u32, guess: u32) {
         let Self { link, owned, opens, .. } = self;
         let (device, handed) = opens.open(&link.ours, owned, engine(number), guess);
@@ -61,13 +61,14 @@ impl Place {
         self.engines.push((number, Port::adopt(handed).unwrap(), copy));
     }
 
-    /// The kernel has taken its socket out of the group when this returns.
+    /// Closes an engine's socket, which the kernel has removed from the group on return.
     fn go(&mut self, number: u32) {
         let at = self.engines.iter().position(|(other, ..)| *other == number).unwrap();
         self.engines.remove(at);
     }
 
-    /// Sends so many datagrams to each engine that is there, in turns, and waits until all have come, and to whom they are for.
+    /// Sends datagrams to each engine that is there, in turns, until `each` has reached every one,
+    /// each to its own engine.
     #[track_caller]
     fn all_come(&mut self, each: u32) {
         let numbers: Vec<u32> = self.engines.iter().map(|(number, ..)| *number).collect();
@@ -109,15 +110,15 @@ fn a_frame_comes_to_whom_it_is_for_and_to_nobody_else() {
     }
     let mut place = Place::with("group", ENGINES);
     place.all_come(100);
-    // What is the kernel's comes to none of them.
+    // What is the kernel's reaches none of them.
     let kernels = place.link.ours.within(|| Ok(UdpSocket::bind((OURS, 53))?)).unwrap();
     kernels.set_read_timeout(Some(LONG)).unwrap();
     place.sender.send_to(b"hello", (OURS, 53)).unwrap();
     kernels.recv(&mut [0; 9]).unwrap();
-    // Nor does what this host sends, of which a group has its own idea.
+    // Nor does what this host sends, which a group treats differently.
     kernels.send_to(b"hello", place.sender.local_addr().unwrap()).unwrap();
     assert!(place.receives_nothing());
-    // What was taken last says nothing of what comes when no socket is left.
+    // What was taken last has no effect on frames once no socket is left.
     place.all_come(1);
     place.engines.clear();
     for _ in 0..4 {
@@ -136,7 +137,7 @@ fn an_error_comes_to_whom_it_is_about_and_to_the_kernel() {
     let mut kernel = place.link.ours.within(listen).unwrap();
     let sender = place.link.kernels.within(listen).unwrap();
     kernel.set_read_timeout(Some(LONG)).unwrap();
-    // The last one stands elsewhere, as nobody knows yet.
+    // The last socket has moved in the group, which is not known yet.
     place.go(2);
     for number in [5, 1, 3, 4] {
         sender
@@ -154,7 +155,7 @@ fn an_error_comes_to_whom_it_is_about_and_to_the_kernel() {
     place.all_come(5);
 }
 
-/// That the port to which a datagram of ours went is shut (RFC 792).
+/// Builds an ICMP error: the port to which a datagram of ours went is closed (RFC 792).
 fn unreachable(from: u16) -> Vec<u8> {
     let mut quoted = [0; 28];
     quoted[0] = 0x45;
@@ -172,7 +173,8 @@ fn unreachable(from: u16) -> Vec<u8> {
     icmp
 }
 
-/// The kernel puts the last one in the place of one that leaves, and all anew when the device comes up again.
+/// The kernel puts the last socket in the place of one that leaves, and orders all anew when the
+/// device comes up again.
 #[test]
 fn nothing_is_lost_when_the_kernel_keeps_the_sockets_elsewhere() {
     if skipped("nothing_is_lost_when_the_kernel_keeps_the_sockets_elsewhere") {
@@ -184,14 +186,14 @@ fn nothing_is_lost_when_the_kernel_keeps_the_sockets_elsewhere() {
     place.go(1);
     place.all_come(20);
     for number in 6..10 {
-        // So far wrong that it is another one's whatever they are.
+        // So wrong that it is another engine's, whatever the places are.
         place.come(number, 77 + number);
     }
     place.all_come(20);
     for change in ["down", "up"] {
         place.link.ours.ip(&format!("link set eth0 {change}")).unwrap();
     }
-    // It is told that the device was down.
+    // The port is told that the device was down.
     for (_, port, _) in &mut place.engines {
         let _ = port.receive(1, &mut |_| ());
     }
@@ -204,7 +206,7 @@ fn an_engine_that_comes_again_gets_nothing_by_the_socket_that_it_had() {
         return;
     }
     let mut place = Place::with("again", 3);
-    // Somebody has a copy of its first socket yet, and all guesses are wrong.
+    // A copy of its first socket is still open, and all guesses are wrong.
     let (_, port, copy) = place.engines.remove(1);
     drop(port);
     place.come(2, 1);
@@ -213,7 +215,7 @@ fn an_engine_that_comes_again_gets_nothing_by_the_socket_that_it_had() {
     place.all_come(50);
 }
 
-/// Its sockets are closed, but somebody has copies of them yet.
+/// Its sockets are closed, but copies of them are still open.
 #[test]
 fn a_group_that_all_have_left_is_there_for_who_comes() {
     if skipped("a_group_that_all_have_left_is_there_for_who_comes") {
@@ -251,12 +253,12 @@ fn frames_for_whose_socket_is_in_no_group_do_not_go_round_for_ever() {
         assert!(Instant::now() < end, "{} dropped", place.owned.dropped().unwrap() - dropped);
     }
     place.all_come(20);
-    // Should it come after all, it is found.
+    // If it joins after all, it is found.
     place.come(3, 9);
     place.all_come(20);
 }
 
-/// Or whoever has one of the sockets could let in what is others', or choose for them.
+/// Otherwise a process with one of the sockets could let in what is others', or steer for them.
 #[test]
 fn nobody_changes_the_filter_of_a_socket_that_is_in_a_group() {
     if skipped("nobody_changes_the_filter_of_a_socket_that_is_in_a_group") {

@@ -12,11 +12,11 @@ use uncork_wire::ethernet::Mac;
 
 use crate::common::{self, Link, numbered, receive_until, send, skipped};
 
-/// uid and gid that own nothing.
+/// User and group that own nothing.
 const NOBODY: u32 = 65_534;
 const DESCRIPTION: &str = "UNCORK_TEST_DESCRIPTION";
 
-/// This program again, as somebody with no privilege and the socket as standard input.
+/// Plays this program again, without privileges and with the socket as standard input.
 fn use_it(description: &str) {
     let refused = Port::open(&Settings::new("eth0"), None).unwrap_err();
     assert!(matches!(refused, OpenError::Privilege { .. }), "{refused}");

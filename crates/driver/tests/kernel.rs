@@ -19,7 +19,7 @@ const UP_BYTES: usize = 400_000;
 const DOWN_BYTES: usize = 3_000_000;
 const PORT: u16 = 4000;
 
-/// A server of the kernel's that takes `UP_BYTES`, gives `DOWN_BYTES` back, and tells what it got.
+/// Starts a kernel's server that takes `UP_BYTES`, gives `DOWN_BYTES`, and returns what it got.
 fn server(namespace: &Namespace) -> JoinHandle<Vec<u8>> {
     let listener = namespace.within(|| Ok(TcpListener::bind((KERNELS, PORT))?)).unwrap();
     thread::spawn(move || {
@@ -32,7 +32,7 @@ fn server(namespace: &Namespace) -> JoinHandle<Vec<u8>> {
     })
 }
 
-/// Both directions at length; gives the longest frame that came and whether any was a train.
+/// Transfers both ways at length; returns the longest frame that came and whether any was a train.
 fn talk(mut peer: Peer<'_>, server: JoinHandle<Vec<u8>>) -> (usize, bool) {
     let up = pattern(UP_BYTES);
     for train in up.chunks(40 * 1460) {

@@ -1,4 +1,4 @@
-//! The system call that sends, put off until others may have the port ([`Driver::flush_later`]).
+//! The system call that sends, deferred until others may have the port ([`Driver::flush_later`]).
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use crate::common::{
     wakes_within,
 };
 
-/// Octets of a frame.
+/// Size of a frame in octets.
 const BYTES: usize = 200;
 
 fn numbers(came: &[Came]) -> Vec<u32> {

@@ -1,4 +1,4 @@
-//! All of them in one program: it is linked once, and what waits is beside what works.
+//! All tests in one program: it is linked once, and tests that wait run beside tests that work.
 
 mod af_xdp;
 mod beside;

@@ -1,4 +1,4 @@
-//! A device whose MTU changes while frames leave: what is too long then holds up nothing else.
+//! A device whose MTU changes while frames leave: those that are too long then delay no others.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ fn set_mtu(namespace: &Namespace, mtu: u16) {
     namespace.ip(&format!("link set eth0 mtu {mtu}")).unwrap();
 }
 
-/// Two frames of the old length, and a short one behind them.
+/// Queues two frames of the old length, and a short one after them.
 fn fill(here: &mut Port, link: &Link) {
     let to = mac_of(&link.kernels);
     for (number, bytes) in [(1, FULL_BYTES), (2, FULL_BYTES), (3, SHORT_BYTES)] {
@@ -27,7 +27,7 @@ fn fill(here: &mut Port, link: &Link) {
     }
 }
 
-/// Turns as an engine makes them, until all have left; how often it was woken, and the frames that have come.
+/// Turns as an engine does until all have left; returns the number of wakes, and lengths received.
 fn drive(here: &mut Port, there: &mut Port) -> (u32, Vec<usize>) {
     let (mut wakes, mut sum, mut came) = (0, 0, Vec::new());
     let end = Instant::now() + LONG;
@@ -57,7 +57,7 @@ fn what_is_too_long_for_a_device_by_now_is_taken_back_and_the_rest_leaves() {
     assert_eq!(came, [SHORT_BYTES]);
     assert!(wakes < 10, "woken {wakes} times");
     assert_eq!(here.capabilities().mtu, 1000);
-    // And larger again: what is sent next tells.
+    // And larger again: the next frame that is sent shows it.
     for namespace in [&link.ours, &link.kernels] {
         set_mtu(namespace, 3000);
     }
@@ -66,7 +66,7 @@ fn what_is_too_long_for_a_device_by_now_is_taken_back_and_the_rest_leaves() {
     let (_, came) = drive(&mut here, &mut there);
     assert_eq!(came, [FULL_BYTES, FULL_BYTES, SHORT_BYTES]);
     assert_eq!(here.capabilities().mtu, 3000);
-    // Longer than any that could come when the ports were opened.
+    // Longer than any frame that could arrive when the ports were opened.
     let long = numbered(4, 3014, mac_of(&link.kernels));
     assert_eq!(send(&mut here, &long, OWNER), Offer::Taken);
     here.flush().unwrap();
@@ -98,7 +98,7 @@ fn what_is_refused_is_offered_again_a_thousand_times_a_second_and_not_at_every_t
     let mut here = link.port(Settings::new("eth0"));
     link.kernels.ip("link set eth0 down").unwrap();
     fill(&mut here, &link);
-    // As an engine that looks again and again without sleeping.
+    // As an engine that polls without sleeping.
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(50) {
         here.flush().unwrap();

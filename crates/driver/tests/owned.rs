@@ -1,5 +1,5 @@
-//! A stack on an address that the kernel has, too: with the filter of uncork-bpf the kernel keeps
-//! quiet about what is not its own, and without it nothing is changed.
+//! A stack on an address that the kernel has, too: with the filter of uncork-bpf the kernel ignores
+//! what is not its own, and without it nothing is changed.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -18,19 +18,19 @@ use crate::common::{
 const SETTINGS: Settings = Settings { ethernet: true, neighbours: false };
 const PORT: u16 = 7000;
 
-/// Our end of the link has a kernel with our address on it.
+/// Makes a link on which our end's kernel has our address.
 fn shared(label: &str) -> Link {
     let link = Link::new(label).with_address();
     link.ours.ip(&format!("address add {OURS}/24 dev eth0")).unwrap();
     link
 }
 
-/// Both filters and the packet socket, on our end.
+/// Opens both filters and the packet socket, on our end.
 fn open(link: &Link) -> (Owned, Port) {
     open_with(link, SETTINGS, true)
 }
 
-/// The same, with a packet socket that sees everything if it is not `filtered`.
+/// Like [`open`], with a packet socket that sees everything if it is not `filtered`.
 fn open_with(link: &Link, settings: Settings, filtered: bool) -> (Owned, Port) {
     let opened = link.ours.within(move || {
         let mut owned = Owned::load(settings)?;
@@ -42,7 +42,7 @@ fn open_with(link: &Link, settings: Settings, filtered: bool) -> (Owned, Port) {
     opened.unwrap()
 }
 
-/// What happens to somebody who connects to our address from the other end.
+/// Returns the error of connecting to our address from the other end.
 fn knock(link: &Link, port: u16) -> ErrorKind {
     let connect = move || {
         let to = SocketAddr::from((OURS, port));
@@ -51,8 +51,8 @@ fn knock(link: &Link, port: u16) -> ErrorKind {
     link.kernels.within(connect).unwrap()
 }
 
-/// The filter is gone when its descriptor is closed everywhere. A process that another test of this
-/// program starts at this moment has it until it executes something.
+/// Waits until the filter is gone, when its descriptor is closed everywhere. A process that another
+/// test of this program starts at this moment holds it until it execs.
 fn is_refused_again(link: &Link) {
     let end = Instant::now() + LONG;
     while knock(link, PORT) != ErrorKind::ConnectionRefused {
@@ -77,7 +77,7 @@ fn the_kernel_answers_for_what_is_its_own_and_for_nothing_else() {
     assert_eq!(knock(&link, PORT), ErrorKind::TimedOut);
     assert_eq!(knock(&link, PORT + 1), ErrorKind::ConnectionRefused, "the port beside it");
     assert!(owned.dropped().unwrap() >= 1);
-    // The stack has seen what the kernel has not, and nothing else.
+    // The stack sees what the kernel does not, and nothing else.
     let came = receive_until(&mut port, |came| !came.is_empty());
     for frame in came {
         assert_eq!(frame.bytes[36..38], PORT.to_be_bytes());
@@ -92,7 +92,7 @@ fn the_kernel_answers_for_what_is_its_own_and_for_nothing_else() {
     is_refused_again(&link);
 }
 
-/// The programs look only for what there is any of.
+/// The programs look up only kinds of which there are entries.
 #[test]
 fn what_is_disowned_takes_something_else_of_its_kind_with_it() {
     if skipped("what_is_disowned_takes_something_else_of_its_kind_with_it") {
@@ -104,7 +104,7 @@ fn what_is_disowned_takes_something_else_of_its_kind_with_it() {
     let connection =
         |from| Ours::Connection(Protocol::Tcp, at(PORT + 2), SocketAddr::from((KERNELS, from)));
     let address = |last| Ours::Address(IpAddr::from([10, 91, 200, last]));
-    // Twice entered is there once; what is not there cannot go.
+    // Entered twice is there once; what is not there cannot be removed.
     for (kept, gone) in [
         (tcp(PORT), tcp(PORT + 1)),
         (connection(40_000), connection(40_001)),
@@ -116,7 +116,7 @@ fn what_is_disowned_takes_something_else_of_its_kind_with_it() {
         owned.disown(gone).unwrap();
         owned.disown(gone).unwrap();
     }
-    // The address is the last that is asked for here, as nothing else counts where it is owned.
+    // The address is checked before the others, as nothing else counts while it is owned.
     assert_eq!(knock(&link, PORT + 5), ErrorKind::TimedOut);
     owned.disown(Ours::Address(OURS.into())).unwrap();
     assert_eq!(knock(&link, PORT + 5), ErrorKind::ConnectionRefused);
@@ -171,7 +171,7 @@ fn a_connection_of_the_stack_is_not_reset_by_the_kernel() {
         assert!(server.join().unwrap().unwrap() == pattern(BYTES));
     };
     talk(true);
-    // Without, the kernel of our end resets it, or this test could not fail.
+    // Without the entry our end's kernel resets it, or this test could not fail.
     let failed = thread::spawn(move || talk(false)).join().unwrap_err();
     let said = failed.downcast_ref::<&str>().copied().unwrap_or_default();
     assert_eq!(said, "the kernel has reset the connection");
@@ -224,7 +224,7 @@ fn the_same_over_ipv6() {
         };
         link.kernels.within(connect).unwrap()
     };
-    // The link-local address is a while in the making.
+    // The link-local address takes a while to be ready.
     let end = Instant::now() + LONG;
     while knock() != ErrorKind::ConnectionRefused {
         assert!(Instant::now() < end, "the kernel does not answer over IPv6");
@@ -234,7 +234,7 @@ fn the_same_over_ipv6() {
     receive_until(&mut port, |came| came.iter().any(|frame| frame.bytes[12..14] == [0x86, 0xdd]));
 }
 
-/// This program again, as a process that owns a port until it is killed.
+/// Runs this program again, as a process that owns a port until it is killed.
 #[test]
 fn a_killed_process_leaves_nothing_behind() {
     const TEST: &str = "owned::a_killed_process_leaves_nothing_behind";
@@ -253,7 +253,7 @@ fn a_killed_process_leaves_nothing_behind() {
     let link = shared("killed");
     let mut child = start_again(&link.ours, TEST, ("UNCORK_TEST_OWNS_A_PORT", "attached"));
     assert_eq!(knock(&link, PORT), ErrorKind::TimedOut);
-    // SIGKILL.
+    // By SIGKILL.
     child.kill().unwrap();
     child.wait().unwrap();
     is_refused_again(&link);
@@ -297,7 +297,7 @@ fn neighbours_are_seen_by_a_stack_that_asks_for_them_only() {
         if !neighbours {
             thread::sleep(Duration::from_millis(100));
             assert_eq!(port.receive(9, &mut |_| ()).unwrap(), 0);
-            // Told where we are, the kernel sends what is ours.
+            // Once it knows where we are, the kernel sends what is ours.
             let neighbour = format!("neigh replace {OURS} lladdr 02:00:00:00:00:01 dev eth0");
             link.kernels.ip(&neighbour).unwrap();
         }

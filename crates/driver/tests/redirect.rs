@@ -1,4 +1,4 @@
-//! What a socket of AF_XDP takes away from the kernel, and what it leaves to it.
+//! What an AF_XDP socket takes away from the kernel, and what it leaves to it.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::collections::BTreeSet;
@@ -18,21 +18,21 @@ use crate::common::{
 };
 
 const PORT: u16 = 7000;
-/// The kernel has the address, and finds its neighbours.
+/// The kernel has the address, and resolves its neighbours.
 const SHARED: Settings = Settings { ethernet: true, neighbours: false };
 
 fn at(port: u16) -> SocketAddr {
     SocketAddr::from((OURS, port))
 }
 
-/// Our end of the link has a kernel with our address on it.
+/// Makes a link on which our end's kernel has our address.
 fn shared(label: &str) -> Link {
     let link = Link::new(label).with_address();
     link.ours.ip(&format!("address add {OURS}/24 dev eth0")).unwrap();
     link
 }
 
-/// What happens to somebody who connects to our address from the other end.
+/// Returns the error of connecting to our address from the other end.
 fn knock(link: &Link, port: u16) -> ErrorKind {
     let connect = move || {
         Ok(TcpStream::connect_timeout(&at(port), Duration::from_millis(300)).unwrap_err().kind())
@@ -40,8 +40,8 @@ fn knock(link: &Link, port: u16) -> ErrorKind {
     link.kernels.within(connect).unwrap()
 }
 
-/// A process that another test of this program starts at this moment has our descriptors until it executes
-/// something, and with them the program.
+/// Waits until the program is gone. A process that another test of this program starts at this
+/// moment has our descriptors until it execs, and with them the program.
 fn is_refused_again(link: &Link) {
     let end = Instant::now() + LONG;
     while knock(link, PORT) != ErrorKind::ConnectionRefused {
@@ -49,7 +49,7 @@ fn is_refused_again(link: &Link) {
     }
 }
 
-/// What ip(8) says of our device.
+/// Returns what ip(8) shows of our device.
 fn shown(link: &Link) -> String {
     let mut command = link.ours.command("ip");
     let shown = command.args(["link", "show", "dev", "eth0"]).output().unwrap();
@@ -67,13 +67,13 @@ fn the_kernel_answers_for_what_is_its_own_and_for_nothing_else() {
     hold.owned.own(Ours::Port(Protocol::Tcp, at(PORT))).unwrap();
     assert_eq!(knock(&link, PORT), ErrorKind::TimedOut);
     assert_eq!(knock(&link, PORT + 1), ErrorKind::ConnectionRefused, "the port beside it");
-    // The stack has seen what the kernel has not, and nothing else.
+    // The stack sees what the kernel does not, and nothing else.
     let came = receive_until(&mut port, |came| !came.is_empty());
     for frame in came {
         assert_eq!(frame.bytes[36..38], PORT.to_be_bytes());
     }
     assert_eq!(hold.owned.dropped().unwrap(), 0);
-    // Who listens on a kernel's socket is found.
+    // A listener on a kernel socket is reached.
     let listener = link.ours.within(|| Ok(TcpListener::bind((OURS, 9))?)).unwrap();
     link.kernels.within(|| Ok(TcpStream::connect_timeout(&at(9), LONG)?)).unwrap();
     listener.accept().unwrap();
@@ -94,7 +94,7 @@ fn what_is_owned_and_has_no_socket_is_nobodys() {
     let link = shared("rednone");
     let (hold, port) = open_with(&link, settings(), SHARED);
     hold.owned.own(Ours::Port(Protocol::Tcp, at(PORT))).unwrap();
-    // The socket alone ends; a reset would end its peers' connections.
+    // Only the socket is closed; a reset would end its peers' connections.
     drop(port);
     assert_eq!(knock(&link, PORT), ErrorKind::TimedOut);
     assert!(hold.owned.dropped().unwrap() >= 1);
@@ -119,7 +119,7 @@ fn neighbours_are_told_to_whoever_they_are_told_to() {
     let came = receive_until(&mut port, |came| !came.is_empty());
     assert_eq!(came[0].bytes[12..14], [0x08, 0x06], "who has the stack's address");
     assert_eq!(came[0].bytes[38..42], OURS.octets());
-    // The kernel asks and is answered, both ways, and the stack has no part in it.
+    // The kernel resolves addresses both ways, and the stack has no part in it.
     let listener = link.ours.within(|| Ok(TcpListener::bind("10.91.0.3:9")?)).unwrap();
     let connect = || Ok(TcpStream::connect_timeout(&"10.91.0.3:9".parse()?, LONG)?);
     link.kernels.within(connect).unwrap();
@@ -139,8 +139,8 @@ fn errors_go_to_whom_they_are_about() {
     let (hold, mut port) = open_with(&link, settings(), SHARED);
     let far = SocketAddr::from((KERNELS, 9));
     hold.owned.own(Ours::Connection(Protocol::Udp, at(5000), far)).unwrap();
-    // Nobody is at the far end's port: its kernel says so. Of two sockets of our kernel one has the stack's
-    // own ends, which is how a test makes a packet of the stack's.
+    // The far end's port is closed, as its kernel says. Of two sockets of our kernel one has the
+    // ends of the stack's connection, which is how a test makes a packet of the stack's.
     let ask = |port: u16| {
         let ask = move || {
             let socket = UdpSocket::bind((OURS, port))?;
@@ -189,7 +189,7 @@ fn what_is_another_engines_comes_to_its_packet_socket() {
     assert!(came.iter().all(|came| came.bytes[36..38] == PORT.to_be_bytes()));
     let came = receive_until(&mut socket, |came| !came.is_empty());
     assert!(came.iter().all(|came| came.bytes[36..38] == (PORT + 1).to_be_bytes()));
-    // And what the kernel keeps of an engine's port.
+    // What is kept for the kernel of an engine's port reaches the kernel.
     let ask = move || {
         let socket = UdpSocket::bind(local)?;
         socket.connect(at(PORT))?;
@@ -264,14 +264,14 @@ fn each_queue_has_a_socket_of_its_own() {
             assert!(wakes_within(&queues, LONG), "nobody was woken");
         }
     }
-    // Hashed by their ports, they come by both.
+    // Hashed by their ports, frames come by both queues.
     let by_queue: Vec<_> =
         queues.ports().iter().map(|port| port.statistics().unwrap().received).collect();
     assert!(by_queue.iter().all(|received| *received > 0), "{by_queue:?}");
-    // What one of them knows is known of all.
+    // State is combined over all queues.
     assert_eq!((queues.lost(), queues.is_filling()), (Some(0), false));
     assert!(queues.descriptors().len() > 2, "{:?}", queues.descriptors());
-    // Who waits for frames only is woken by either queue, too.
+    // A wait for frames only is woken by either queue, too.
     for _ in 0..100 {
         queues.wakes_for_frames().unwrap();
     }
@@ -279,7 +279,7 @@ fn each_queue_has_a_socket_of_its_own() {
     assert!(wakes_within(&queues, LONG), "nobody was woken");
 }
 
-/// This program again, as a process that owns a port until it is killed.
+/// Runs this program again, as a process that owns a port until it is killed.
 #[test]
 fn a_killed_process_leaves_nothing_behind() {
     const TEST: &str = "redirect::a_killed_process_leaves_nothing_behind";
@@ -299,7 +299,7 @@ fn a_killed_process_leaves_nothing_behind() {
     let link = shared("redkill");
     let mut child = start_again(&link.ours, TEST, ("UNCORK_TEST_OWNS_A_PORT", "attached"));
     assert_eq!(knock(&link, PORT), ErrorKind::TimedOut);
-    // SIGKILL.
+    // By SIGKILL.
     child.kill().unwrap();
     child.wait().unwrap();
     is_refused_again(&link);
@@ -326,7 +326,7 @@ fn what_is_of_a_vlan_is_the_kernels() {
         assert_eq!(send(&mut far, frame, 1), Offer::Taken);
     }
     far.flush().unwrap();
-    // The one without a tag comes last, and alone.
+    // The frame without a tag comes last, and alone.
     let came = receive_until(&mut port, |came| came.iter().any(|came| came.bytes == frame));
     assert!(came.iter().all(|came| came.bytes[12..14] == [0x08, 0x00]), "{came:?}");
 }

@@ -1,4 +1,4 @@
-//! One address, one port, and several who have parts of it: the kernel and more than one stack.
+//! One address, one port, and several that have parts of it: the kernel and more than one stack.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ fn at(port: u16) -> SocketAddr {
     SocketAddr::from((OURS, port))
 }
 
-/// Our end has a kernel with an address, and a port for each of so many engines.
+/// Opens a port for each of the engines on our end, whose kernel has an address.
 fn open(label: &str, engines: u32) -> (Link, Owned, Vec<Port>) {
     let link = Link::new(label).with_address();
     link.ours.ip(&format!("address add {OURS}/24 dev eth0")).unwrap();
@@ -35,7 +35,7 @@ fn open(label: &str, engines: u32) -> (Link, Owned, Vec<Port>) {
     (link, owned, ports)
 }
 
-/// From now on the port is these engines', for whoever comes to it.
+/// Shares the port among these engines from now on, for every remote.
 fn share(
     owned: &Owned,
     protocol: Protocol,
@@ -45,7 +45,7 @@ fn share(
     owned.share(protocol, at(PORT), Whence::Anywhere, engines, sharing)
 }
 
-/// How many datagrams of each remote port have come to each port, when they are so many in all.
+/// Receives `wanted` datagrams; returns for each port how many came from each remote port.
 fn came(ports: &mut [Port], wanted: usize) -> Vec<BTreeMap<u16, usize>> {
     let mut came = vec![BTreeMap::new(); ports.len()];
     let end = Instant::now() + LONG;
@@ -92,7 +92,7 @@ fn what_the_kernel_had_before_stays_the_kernels() {
     };
     let kind = link.kernels.within(connect).unwrap();
     assert_eq!(kind, std::io::ErrorKind::TimedOut, "new ones are the stack's");
-    // Or this test could not fail.
+    // Otherwise this test could not fail.
     owned.disown(Ours::Connection(Protocol::Tcp, at(PORT), remote)).unwrap();
     talk().unwrap_err();
 }
@@ -123,7 +123,8 @@ fn a_shared_port_gives_each_connection_to_one_engine_and_always_the_same() {
         assert!((5..40).contains(&came.len()), "{before:?}");
         assert!(came.values().all(|count| *count == 3), "divided: {before:?}");
     }
-    // Whatever the members are, who is owned stays; of an engine that has gone, nobody gets anything.
+    // Whatever the members, an owned connection stays; nothing else comes to an engine that has
+    // gone.
     let stays = *before[0].keys().next().unwrap();
     let remote = SocketAddr::from((KERNELS, stays));
     owned.own_as(engine(1), Ours::Connection(udp, at(PORT), remote)).unwrap();
@@ -133,7 +134,7 @@ fn a_shared_port_gives_each_connection_to_one_engine_and_always_the_same() {
     assert_eq!(after[0], BTreeMap::from([(stays, 1)]));
     assert_eq!(after[1].len() + after[2].len(), REMOTES - 1);
     assert!(after[1..].iter().all(|came| came.len() > 10), "{after:?}");
-    // Nobody has it: it is the kernel's.
+    // Without an engine the port is the kernel's.
     share(&owned, udp, &[], Sharing::Shared).unwrap();
     let refused = || {
         let socket = UdpSocket::bind((KERNELS, 0))?;
@@ -163,7 +164,7 @@ fn who_had_a_ports_connection_when_it_began_has_it_when_the_engines_change() {
     }
     let link = &link;
     thread::scope(|scope| {
-        // Nobody answers: each sends its SYN again after a second, and then again.
+        // There is no answer: each sends its SYN again after a second, and then again.
         for _ in 0..REMOTES {
             let patience = Duration::from_secs(4);
             let connect = move || Ok(TcpStream::connect_timeout(&at(PORT), patience).is_err());
@@ -178,7 +179,7 @@ fn who_had_a_ports_connection_when_it_began_has_it_when_the_engines_change() {
             let stay = |port: &u16| second[at].contains_key(port);
             assert!(first[at].keys().all(stay), "{first:?} became {second:?}");
         }
-        // In the end it is who has the port that counts.
+        // In the end the engines count that have the port.
         share(&[1, 2, 3], Sharing::Shared);
         assert_eq!(came(&mut ports, REMOTES), first);
     });
@@ -221,8 +222,8 @@ fn a_stack_has_what_nobody_answers_for_any_more() {
         assert_eq!(knock(), (!by_kernel, by_stack), "he answers for it");
         std::mem::forget(answering);
     };
-    // Or it would be the closure's end that is waited for, not the thread's.
+    // Otherwise the closure's end would be waited for, not the thread's.
     thread::scope(|scope| scope.spawn(ends).join()).unwrap();
-    // The filters are where they were.
+    // The filters are as they were.
     assert_eq!(knock(), (by_kernel, !by_stack), "he has ended");
 }

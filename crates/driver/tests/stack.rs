@@ -1,5 +1,5 @@
-//! The stack itself over the ports: a program of the kernel's sends to an echo server on it, and gets
-//! every octet back.
+//! The stack itself over the ports: a program on the kernel's side sends to an echo server on it,
+//! and gets every octet back.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use uncork_path::{Loss, Path};
 use crate::common::echo::{PORT, echo};
 use crate::common::{KERNELS, Link, OURS, skipped, tc};
 
-/// The kernel finds us by ARP: the stack answers.
+/// Makes a link on which the kernel finds us by ARP, which the stack answers.
 fn link(label: &str) -> Link {
     let link = Link::new(label);
     link.kernels.ip(&format!("address add {KERNELS}/24 dev eth0")).unwrap();
@@ -99,8 +99,8 @@ fn on_an_address_that_the_kernel_has_too() {
     let link = link("stkown");
     link.ours.ip(&format!("address add {OURS}/24 dev eth0")).unwrap();
     let opened = link.ours.within(|| {
-        // Neighbours are the kernel's where it has the address, but this stack asks for them itself,
-        // and the kernel's answers tell it the same.
+        // Neighbours are the kernel's where it has the address, but this stack also asks for them
+        // itself, and the kernel's answers tell it the same.
         let mut owned = Owned::load(Settings { ethernet: true, neighbours: true })?;
         let settings = af_packet::Settings::new("eth0");
         let port = af_packet::Port::open(&settings, Some(owned.for_packet_socket()))?;

@@ -1,14 +1,15 @@
-//! Whose turn it is. Tests that measure time are alone; of the others a few run side by side.
+//! Turns between tests. Tests that measure time run alone; a few of the others run side by side.
 //!
-//! Most of these wait most of the time, and who waits to be alone does not keep the next of them from beginning: until
-//! the last that runs has ended the processors would idle, and that for each who measures. So those gather until they
-//! have all threads of the test runner but what the others need, or there are no others, and come one after the other.
+//! Most of the others wait most of the time. A test that waits to be alone does not keep the next of them from
+//! beginning: otherwise the processors would idle until the last that runs has ended, and again for each test that
+//! measures. So those that measure gather until they have all threads of the test runner except those that the others
+//! need, or until there are no others, and then run one after the other.
 
 use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// How many run side by side on each processor.
+/// Tests that run side by side on each processor.
 const ON_EACH: usize = 2;
 
 static TURNS: Mutex<Turns> = Mutex::new(Turns::new());
@@ -16,17 +17,17 @@ static CHANGED: Condvar = Condvar::new();
 
 #[derive(Debug)]
 struct Turns {
-    /// Who runs side by side with others.
+    /// Number of tests that run side by side with others.
     beside: usize,
-    /// Who waits for that, by when they came.
+    /// Tickets of tests that wait for that, in the order of their arrival.
     behind: BTreeSet<u64>,
-    /// How many have ever waited for it.
+    /// Number of tests that have ever waited for it.
     came: u64,
-    /// Who waits to be alone.
+    /// Number of tests that wait to be alone.
     gathered: usize,
-    /// Whether it is these who have their turn.
+    /// Whether the turn is theirs.
     measured: bool,
-    /// Whether one of these is alone.
+    /// Whether one of them is alone now.
     alone: bool,
 }
 
@@ -42,8 +43,7 @@ impl Turns {
         }
     }
 
-    /// Turns to those who gather to be alone, or away from them, with as many side by side otherwise and as many who may
-    /// gather.
+    /// Gives the turn to the tests that gather to be alone, or takes it from them; at most `most` may gather.
     fn turn(&mut self, most: usize) {
         let nobody_else = self.beside == 0 && self.behind.is_empty();
         if self.gathered == 0 {
@@ -87,7 +87,7 @@ pub fn alone() -> Alone {
     Alone { _private: () }
 }
 
-/// For tests that do not mind what runs beside them. Who has had it once must not wait for it once more.
+/// Waits until others may run beside this test. A test that has had it once must not wait for it again.
 pub fn beside_others() -> Beside {
     let limit = limit();
     let mut turns = lock();
@@ -97,7 +97,7 @@ pub fn beside_others() -> Beside {
     let mut turns = wait(turns, |turns| turns.may_begin(ticket, limit));
     turns.behind.remove(&ticket);
     turns.beside += 1;
-    // The next one, too, if there is room.
+    // The next test may begin, too, if there is room.
     CHANGED.notify_all();
     Beside { _private: () }
 }
@@ -122,7 +122,7 @@ fn wait(
     turns: MutexGuard<'static, Turns>,
     mut until: impl FnMut(&Turns) -> bool,
 ) -> MutexGuard<'static, Turns> {
-    // Who has come may be the one for whom the others had to gather.
+    // The newcomer may be the test for which the others had to gather.
     CHANGED.notify_all();
     let waited = CHANGED.wait_while(turns, |turns| !until(turns));
     waited.unwrap_or_else(PoisonError::into_inner)
@@ -136,12 +136,12 @@ fn changed(change: impl FnOnce(&mut Turns)) {
     CHANGED.notify_all();
 }
 
-/// How many run side by side.
+/// Returns how many tests run side by side.
 fn limit() -> usize {
     ON_EACH * processors()
 }
 
-/// How many may wait to be alone while others begin: those threads of the test runner that the others do not need.
+/// Returns how many may wait to be alone while others begin: the threads of the test runner that these do not need.
 fn gather_at_most() -> usize {
     let wanted = std::env::var("RUST_TEST_THREADS").ok().and_then(|number| number.parse().ok());
     wanted.unwrap_or_else(processors).saturating_sub(limit()).max(1)
@@ -155,7 +155,7 @@ fn processors() -> usize {
 mod tests {
     use super::*;
 
-    /// Two of four that run side by side have begun, and one waits to be alone.
+    /// Returns turns in which two of four tests side by side have begun, and one waits to be alone.
     fn one_gathers() -> Turns {
         let mut turns = Turns::new();
         turns.beside = 2;

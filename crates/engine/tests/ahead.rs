@@ -12,7 +12,7 @@ use uncork_engine::Engine;
 use uncork_packet::{Capabilities, Medium};
 use uncork_stack::SocketId;
 
-/// Two ends of a connection that nothing is under way on.
+/// Returns two ends of a connection on which nothing is under way.
 fn connected() -> ([Engine<Port>; 2], [SocketId; 2]) {
     let (one, other) = pair(Capabilities::plain(Medium::Ethernet, 1500), 64);
     let mut ends = [end(one, 1), end(other, 2)];

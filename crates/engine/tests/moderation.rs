@@ -1,4 +1,4 @@
-//! Frames that wait for others, and who takes them in all the same.
+//! Frames that wait for others, and what takes them in all the same.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 mod common;
@@ -16,11 +16,11 @@ use uncork_packet::{Capabilities, Medium};
 use uncork_stack::SocketId;
 
 const CONVERSATIONS: usize = 32;
-/// From an answer to the next request, so that frames wait for a quarter of that.
+/// Time from an answer to the next request, so that frames wait for a quarter of that.
 const PAUSE: Duration = Duration::from_millis(30);
 const DELAY: Duration = Duration::from_micros(7500);
 
-/// All of these say something, which leaves.
+/// Sends a message on each of these sockets.
 fn say(end: &mut Engine<Port>, sockets: &[SocketId]) {
     let now = end.now();
     for socket in sockets {
@@ -30,7 +30,7 @@ fn say(end: &mut Engine<Port>, sockets: &[SocketId]) {
     turn(end);
 }
 
-/// A server that moderates, its clients, and when the first requests of the last round were taken in.
+/// Returns a moderating server, its client's sockets, and when it took in the last round's first.
 fn busy(longest: Duration) -> (Engine<Port>, Engine<Port>, Vec<SocketId>, Instant) {
     let (one, other) = pair(Capabilities::plain(Medium::Ethernet, 1500), 256);
     let (mut server, mut client) = (end(one, 1), end(other, 2));
@@ -69,7 +69,7 @@ fn what_comes_behind_others_waits_for_who_moderates() {
         let (wakes, _) = server.rest();
         let wakes = wakes.map(|fd| fd.as_raw_fd());
         if server.now().since(taken) >= Duration::from_millis(5) {
-            // Somebody else had the processor.
+            // Another process had the processor.
             continue;
         }
         assert!(server.is_moderating());

@@ -1,4 +1,4 @@
-//! What is taken in before there is no room for more.
+//! Taking frames in before the device has no room for more.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 mod common;
@@ -12,13 +12,13 @@ use uncork_packet::{Capabilities, Checksum, Medium, Transmit};
 /// Frames that a device has room for.
 const ROOM: usize = 1024;
 
-/// A stack, and the device at the other end of its cable.
+/// Returns a stack, and the device at the other end of its cable.
 fn alone() -> (Engine<Port>, Port) {
     let (one, other) = pair(Capabilities::plain(Medium::Ethernet, 1500), ROOM);
     (end(one, 1), other)
 }
 
-/// Sends so many frames that mean nothing to anybody.
+/// Sends a number of meaningless frames.
 fn send(device: &mut Port, frames: usize) {
     for _ in 0..frames {
         let fill = &mut |room: &mut [u8]| {
@@ -48,7 +48,7 @@ fn who_has_no_turn_yet_takes_in_what_would_soon_find_no_room() {
     engine.relieve().unwrap();
     let taken = taken_in(&engine);
     assert!((10..=200).contains(&taken), "{taken} frames: enough, and not for long");
-    // Without it the rest would find none.
+    // Without it there would be no room for the rest.
     for _ in 0..10 {
         send(&mut other, 100);
         engine.relieve().unwrap();

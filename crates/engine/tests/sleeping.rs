@@ -12,13 +12,13 @@ use uncork_engine::{Engine, Instant, Interest, Program, Watch};
 use uncork_packet::{Capabilities, Completion, Medium, Received, Transmit};
 use uncork_stack::{Config, Event, Mac, Stack};
 
-/// A device with nothing on it, whose completions are always there to be fetched, and whose frames
-/// are when something was written to the other end of `frames`.
+/// A device without frames, whose completions can always be fetched, and which has a frame when
+/// something was written to the other end of `frames`.
 struct Device {
     completions: (UnixStream, UnixStream),
     frames: UnixStream,
     full: bool,
-    /// Wakes nobody, and is to be asked so often.
+    /// Wakes nothing, and is to be polled at this interval.
     silent: Option<Duration>,
     looked: Cell<u32>,
 }
@@ -127,7 +127,7 @@ fn it_sleeps_until_a_deadline_and_completions_that_nobody_waits_for_do_not_wake_
     engine.run(&mut program).unwrap();
     assert!(engine.now() >= program.deadline);
     assert_eq!(program.told, None);
-    // One before, one after, and some for a clock that wakes early.
+    // One turn before, one after, and some for a clock that wakes early.
     assert!((2..6).contains(&program.turns), "{} turns", program.turns);
 }
 

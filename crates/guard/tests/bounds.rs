@@ -1,4 +1,4 @@
-//! What one user may have, so that something is left for others.
+//! Limits for one user, so that something is left for others.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 mod common;
@@ -31,7 +31,7 @@ fn limits() -> Limits {
     }
 }
 
-/// As soon as that is so: what somebody has had is closed by threads.
+/// Retries until it succeeds: threads of the guardian close what a program has had.
 fn in_the_end<T>(mut act: impl FnMut() -> Result<T, String>) -> T {
     let until = Instant::now() + LONG;
     loop {
@@ -62,19 +62,19 @@ fn rings_of_one_user_s_programs_are_bounded_by_memory_whoever_holds_them() {
         why.starts_with("the packet sockets of the user 65533 take all of the 58 MiB"),
         "{why}"
     );
-    // Of another's there is room for one, and root is not bound.
+    // There is room for one of another user's, and root has no limit.
     let [mut of_other, mut of_other_too] = [(); 2].map(|()| link.client_of(OTHER));
     let of_others = open(&mut of_other);
     let why = try_to_open(&mut of_other_too).unwrap_err();
     assert!(why.starts_with("the packet sockets of all users take all of the 87 MiB"), "{why}");
     let mut root = link.client_of(ROOT);
     let _of_root = [open(&mut root), open(&mut root)];
-    // Who is gone, and has left his socket to somebody, has it still …
+    // A program that is gone, but has left its socket to another, still counts …
     drop(first);
     thread::sleep(SHORT);
     let why = try_to_open(&mut third).unwrap_err();
     assert!(why.contains("those of one user may take"), "{why}");
-    // … until that one is gone, too.
+    // … until that other one is gone, too.
     drop((held, other));
     drop(second);
     let _ = in_the_end(|| try_to_open(&mut third));
@@ -120,7 +120,7 @@ fn ports_of_one_user_are_bounded_and_one_that_is_asked_for_twice_counts_once() {
     let why = refusal(own(&mut other, 7606));
     assert!(why.contains("there are ports at 4 addresses on the stack"), "{why}");
     let _of_root = [7607, 7608].map(|port| own(&mut link.client_of(ROOT), port).unwrap());
-    // It was asked for twice, so that it is given back once more than it was let go.
+    // It was asked for twice, so it is given back only when it was let go as often.
     client.disown(end(OURS, 7601)).unwrap();
     refusal(own(&mut client, 7609));
     client.disown(end(OURS, 7601)).unwrap();
@@ -143,7 +143,7 @@ fn a_port_that_is_asked_for_again_and_again_holds_up_nobody_when_it_is_let_go() 
     }
     let each = begun.elapsed() / TIMES as u32;
     drop(listener);
-    // The guardian misses the socket within a second, and says so.
+    // The guardian notices within a second that the socket is gone, and says so.
     let until = Instant::now() + LONG;
     let mut longest = Duration::ZERO;
     while client.disown(end(OURS, 7600)).is_ok() && Instant::now() < until {
@@ -155,7 +155,7 @@ fn a_port_that_is_asked_for_again_and_again_holds_up_nobody_when_it_is_let_go() 
     assert!(longest < each * 50 + Duration::from_millis(200), "{longest:?} beside {each:?}");
 }
 
-/// Time of processors that this process's threads have had.
+/// Returns the CPU time that this process's threads have had.
 fn worked() -> Duration {
     let all = fs::read_dir("/proc/self/task").unwrap();
     let of_threads = all.filter_map(|task| {
@@ -165,11 +165,11 @@ fn worked() -> Duration {
     Duration::from_nanos(of_threads.sum())
 }
 
-/// The limit is this process's, and is as it was in the end.
+/// Takes all descriptors below a limit, which is the process's and is restored at the end.
 struct NoDescriptors(Rlimit, #[expect(dead_code, reason = "only held")] Vec<fs::File>);
 
 impl NoDescriptors {
-    /// All below so many are taken, which are enough to ask poll(2) for.
+    /// All descriptors below this are taken; as the limit it is still enough to ask poll(2) for.
     const TAKEN: i32 = 100;
 
     fn begin() -> Self {
@@ -210,7 +210,7 @@ fn without_a_descriptor_for_who_connects_the_guardian_sleeps() {
     const LOOKS: u32 = 10;
     let link = Link::with_limits("descriptors", limits());
     let (socket, address) = stranger(&link);
-    // What its threads have begun with is over.
+    // What its threads do at their start is over by now.
     thread::sleep(SHORT);
     let before = worked();
     let begun = Instant::now();
@@ -222,7 +222,7 @@ fn without_a_descriptor_for_who_connects_the_guardian_sleeps() {
     let (worked, all) = (worked().saturating_sub(before), begun.elapsed());
     println!("worked {worked:?} of {all:?}");
     assert!(worked < all / 4, "it has worked for {worked:?} of {all:?}");
-    // And serves on.
+    // And the guardian goes on serving.
     drop(socket);
     let _ = link.client();
 }

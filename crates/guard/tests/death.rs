@@ -1,5 +1,5 @@
-//! A program dies, and its peers hear of it: the kernel says that there is no such connection, as it would have
-//! said had the connection been its own.
+//! A program dies, and its peers hear of it: the kernel resets the connection, as it would have
+//! done had it been its own.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _};
@@ -20,11 +20,11 @@ use uncork_wire::{SeqNumber, ipv4};
 use crate::common::{LONG, Link, OUR_V6, OURS, THEIRS, end};
 
 const PORT: u16 = 7100;
-/// So long a peer may take to hear of it.
+/// Time within which a peer has to hear of it.
 const SOON: Duration = Duration::from_millis(100);
 
-/// The part of a program that has a connection of its stack's until it is killed. Its peer has a connection
-/// that nobody at our end answers for: the kernel's is put away without a word (TCP_REPAIR, tcp(7)).
+/// Plays a program that has a connection of its stack's until it is killed. No one at our end
+/// answers for the peer's connection: the kernel's is removed silently (TCP_REPAIR, tcp(7)).
 fn have_a_connection(part: &str) {
     let mut client = Client::connect(&std::env::var("UNCORK_STACK").unwrap()).unwrap();
     let listener = listen();
@@ -35,7 +35,7 @@ fn have_a_connection(part: &str) {
     drop(stream);
     client.own(listener.local_addr().unwrap(), listener.as_fd()).unwrap();
     let _entry = (part != "silent").then(|| client.connections().enter(local, remote).unwrap());
-    // Somebody else holds the connection to the guardian, too, as a child does that was not told.
+    // A child that does not know of it also holds the connection to the guardian.
     let mut child = (part == "forked").then(|| {
         let shared = client.as_fd().try_clone_to_owned().unwrap();
         Command::new("sleep").arg("5").stdin(shared).spawn().unwrap()
@@ -48,7 +48,7 @@ fn have_a_connection(part: &str) {
     }
 }
 
-/// On all addresses, beside others.
+/// Listens on all addresses, with SO_REUSEPORT.
 fn listen() -> TcpListener {
     let socket = Socket::new(Domain::IPV6, Type::STREAM, None).unwrap();
     socket.set_reuse_port(true).unwrap();
@@ -83,18 +83,18 @@ fn connect(link: &Link, to: SocketAddr) -> TcpStream {
     stream
 }
 
-/// What the peer hears after the program was killed, and when.
+/// Returns the peer's error after the program was killed, and how long it took.
 fn hear_of_death(stream: TcpStream, mut program: Program) -> (ErrorKind, Duration) {
     hear_of_deaths(stream, &mut [&mut program.child])
 }
 
-/// The same after several were killed, in this order.
+/// Like [`hear_of_death`], after several were killed, in this order.
 fn hear_of_deaths(mut stream: TcpStream, victims: &mut [&mut Child]) -> (ErrorKind, Duration) {
     stream.set_nonblocking(true).unwrap();
     assert_eq!(stream.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock, "too early");
     stream.set_nonblocking(false).unwrap();
     let killed = Instant::now();
-    // SIGKILL.
+    // By SIGKILL.
     victims.iter_mut().for_each(|victim| victim.kill().unwrap());
     let kind = stream.read(&mut [0]).unwrap_err().kind();
     let took = killed.elapsed();
@@ -104,7 +104,8 @@ fn hear_of_deaths(mut stream: TcpStream, victims: &mut [&mut Child]) -> (ErrorKi
     (kind, took)
 }
 
-/// The peer is reset each time, and soon: on a machine that has other things to do, once of a few times.
+/// Checks that the peer is reset each time, and soon in one of a few attempts, as the machine may
+/// be busy.
 fn soon(mut attempt: impl FnMut() -> (ErrorKind, Duration)) {
     const TRIES: usize = 5;
     let mut all = Vec::new();
@@ -135,7 +136,7 @@ fn the_peers_of_a_killed_program_are_reset_at_once() {
             hear_of_death(stream, program)
         });
     }
-    // Of a connection that is not in its table nobody knows: or this test could not fail.
+    // No one knows of a connection that is not in the table, or this test could not fail.
     let mut program = Program::start(&link, TEST, "silent");
     let stream = connect(&link, end(OURS, PORT));
     program.hear("has one");
@@ -146,8 +147,8 @@ fn the_peers_of_a_killed_program_are_reset_at_once() {
     assert_eq!(link.theirs.within(connect).unwrap(), ErrorKind::ConnectionRefused);
 }
 
-/// Sends the peer two ACKs of which he cannot accept one, as a stack does that looks whether a window is open again, or
-/// whether the peer is still there.
+/// Sends the peer two ACKs of which it cannot accept one, as a stack does to probe a closed window
+/// or to see whether the peer is still there.
 fn ask_for_an_answer(link: &Link, peer: &TcpStream) {
     let ends = [peer.peer_addr().unwrap(), peer.local_addr().unwrap()];
     let [(ours, our_port), (theirs, their_port)] = ends.map(|end| match end.ip() {
@@ -199,7 +200,7 @@ fn a_peer_that_has_just_answered_a_probe_is_not_reset() {
     });
 }
 
-/// The guardian's part: it has an heir, and says where it is to be found.
+/// Plays the guardian: it has an heir, and prints where it is to be found.
 fn be_the_guardian(test: &'static str) {
     let begin = move |socket: OwnedFd| {
         let mut heir = Command::new(std::env::current_exe()?);
@@ -264,7 +265,7 @@ fn whoever_shares_the_port_does_not_get_the_answers_to_the_dead() {
         let mut program = Program::start(&link, TEST, "shared");
         let stream = connect(&link, end(OURS, PORT));
         program.hear("has one");
-        // Another process, which lives on and has the whole port to itself then.
+        // Another process, which lives on and then has the whole port to itself.
         let mut other = link.client();
         let listener = link.ours.within(|| Ok(listen())).unwrap();
         other.own(listener.local_addr().unwrap(), listener.as_fd()).unwrap();
@@ -293,7 +294,7 @@ fn the_guardian_answers_while_the_connections_of_the_dead_are_looked_after() {
         let _entry = client.connections().enter(local, remote).unwrap();
     }
     drop(client);
-    // Entries of the dead are taken out after two seconds; meanwhile there are all of them to look after.
+    // A dead process's entries are removed after two seconds; until then all must be looked at.
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(3) {
         let asked = Instant::now();

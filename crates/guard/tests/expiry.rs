@@ -1,4 +1,4 @@
-//! What a program has of a port that it has let go of, and what it only says to have.
+//! What a program keeps of a port that it has let go of, and what it only claims to have.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::io;
@@ -16,16 +16,16 @@ use uncork_netns::testing::is_skipped;
 use crate::common::{LONG, Link, OURS, SHORT, THEIRS, acknowledge, end, knock_from, open, seen};
 
 const PORT: u16 = 7500;
-/// Users who are nobody to each other.
+/// Users that have nothing in common.
 const ONE: u32 = 65_533;
 const OTHER: u32 = 65_534;
 const THIRD_USER: u32 = 65_532;
-/// So many does one of them invent.
+/// Number of connections that one of them invents.
 const INVENTED: u32 = 300_000;
-/// So long nobody else may wait for that. It was seven seconds on a machine with nothing else to do.
+/// Longest wait of others for that. It was seven seconds on a machine with nothing else to do.
 const HELD_UP: Duration = Duration::from_millis(1500);
 
-/// As soon as the guardian's threads have closed all copies of the last one.
+/// Listens, once the guardian's threads have closed all copies of the last listener.
 fn listen(link: &Link) -> TcpListener {
     let listen = || {
         let until = Instant::now() + LONG;
@@ -48,7 +48,7 @@ fn try_to_listen() -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Whether the kernel takes a connection from this port of the other host.
+/// Returns whether the kernel takes a connection from this port of the other host.
 fn connects(link: &Link, from: u16) -> bool {
     let connect = move || {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
@@ -59,7 +59,7 @@ fn connects(link: &Link, from: u16) -> bool {
     link.theirs.within(connect).unwrap()
 }
 
-/// Has the port, and says of these that they are connections of its, as long as it has it.
+/// Owns the port, enters these as its connections, and lets the port go.
 fn has_had(link: &Link, user: u32, remotes: &[u16]) -> (Client, Port) {
     let (mut client, at) = (link.client_of(user), end(OURS, PORT));
     let port = open(&mut client);
@@ -85,7 +85,7 @@ fn who_has_a_port_from_the_kernel_alone_gets_all_who_connect_whatever_its_last_o
     let link = Link::new("expired", &[]);
     let before: Vec<u16> = (5000..5010).collect();
     let (client, _port) = has_had(&link, ONE, &before);
-    // When it has it no more: who joins next makes that count.
+    // Entries made after that: the next process that joins would make them count.
     let behind: Vec<u16> = (5010..5020).collect();
     says_to_have(&client, &behind);
     let _listener = listen(&link);
@@ -104,7 +104,7 @@ fn a_port_s_next_owner_gets_all_who_connect_and_keeps_them_when_the_last_one_die
     let link = Link::new("next", &[]);
     let (before, behind) = ([5000, 5001, 5002, 5003], [5010, 5011, 5012]);
     let (last, last_port) = has_had(&link, ONE, &before);
-    // Others come and go, one of them the same user's.
+    // Others join and leave, one of them of the same user's.
     says_to_have(&last, &behind);
     let at = end(OURS, PORT);
     let (mut next, listener) = (link.client_of(OTHER), listen(&link));
@@ -115,7 +115,7 @@ fn a_port_s_next_owner_gets_all_who_connect_and_keeps_them_when_the_last_one_die
     third.disown(at).unwrap();
     let remotes = [&before[..3], &behind].concat();
     knock_from(&link, &remotes, at);
-    // The last of them has a connection, and goes on to speak where nobody has begun anew.
+    // The last process has a connection there, and keeps it where none has begun anew.
     acknowledge(&link, before[3], at);
     let [of_last, of_next] = seen(&mut ports, SHORT).try_into().unwrap();
     assert_eq!(of_last, before[3..], "of the next: {of_next:?}");
@@ -129,7 +129,7 @@ fn a_port_s_next_owner_gets_all_who_connect_and_keeps_them_when_the_last_one_die
     assert!(remotes.iter().all(|remote| count(remote) >= 2), "they are the kernel's: {of_next:?}");
 }
 
-/// How long it takes somebody else to be served, at the worst, until `time` is over.
+/// Returns the longest that another user waits to be served, until `time` is over.
 fn held_up(link: &Link, time: Duration) -> Duration {
     let (until, mut worst) = (Instant::now() + time, Duration::ZERO);
     while Instant::now() < until {
@@ -141,7 +141,7 @@ fn held_up(link: &Link, time: Duration) -> Duration {
     worst
 }
 
-/// One who has the port, and writes down many who have never come.
+/// Owns the port, and enters many connections that never existed.
 fn invents(link: &Link, user: u32, listener: &TcpListener) -> Client {
     let (mut client, at) = (link.client_of(user), end(OURS, PORT));
     client.own(at, listener.as_fd()).unwrap();
@@ -169,13 +169,13 @@ fn nobody_waits_for_what_another_one_has_written_into_his_table() {
         })
     };
     let mut client = invents(ONE);
-    // It may take itself longer than it has patience.
+    // Letting go may take longer than the client's own patience.
     let others = meanwhile(&mut || drop(client.disown(at)));
     assert!(others < HELD_UP, "when it lets the port go: {others:?}");
     let others = meanwhile(&mut || drop(link.client_of(ONE).own(at, listener.as_fd())));
     assert!(others < HELD_UP, "when another one of its user's comes: {others:?}");
     drop(client);
-    // As many are asked for their numbers when one dies who has the port.
+    // As many are asked for their numbers when a process dies that has the port.
     let mut client = Some(invents(THIRD_USER));
     let others = meanwhile(&mut || drop(client.take()));
     assert!(others < HELD_UP, "when it dies: {others:?}");
@@ -189,7 +189,8 @@ fn is_given_back(link: &Link) {
     }
 }
 
-/// Nothing wakes the guardian for him any more: what he has takes longer than one turn.
+/// Nothing wakes the guardian for this client any more: to remove all that it has takes longer than
+/// one turn.
 #[test]
 fn who_is_not_understood_loses_all_he_has_though_he_lives_and_says_nothing_more() {
     const NAME: &str =

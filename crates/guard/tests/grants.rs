@@ -1,4 +1,4 @@
-//! What a program may have, what it may not and why, and whose packets are whose then.
+//! What a program may have, what it may not and why, and which process then gets which packets.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::collections::BTreeSet;
@@ -42,7 +42,7 @@ fn a_port_is_the_stacks_while_it_is_owned_and_its_owner_lives() {
     let mut port = open(&mut client);
     assert_eq!(Some(client.devices()[0].mac), port.mac());
     assert_eq!(knock(&link, end(OURS, PORT)), Ok(()));
-    // Twice, and once less.
+    // Owned twice, disowned once.
     client.own(end("::", PORT), any.as_fd()).unwrap();
     client.own(end("::", PORT), any.as_fd()).unwrap();
     client.disown(end("::", PORT)).unwrap();
@@ -50,13 +50,13 @@ fn a_port_is_the_stacks_while_it_is_owned_and_its_owner_lives() {
         assert_eq!(knock(&link, end(ip, PORT)), Err(ErrorKind::TimedOut), "{ip}");
     }
     assert!(!seen(std::slice::from_mut(&mut port), SHORT)[0].is_empty());
-    // By loopback it is the kernel's all the same.
+    // By loopback the port stays the kernel's.
     let to = end("127.0.0.1", PORT);
     link.ours.within(move || Ok(TcpStream::connect_timeout(&to, LONG)?)).unwrap();
     client.disown(end("::", PORT)).unwrap();
     assert_eq!(knock(&link, end(OURS, PORT)), Ok(()));
     assert_eq!(refusal(client.disown(end("::", PORT))), "[::]:7200 was not owned");
-    // Gone without a word.
+    // Ends without disowning it.
     client.own(end("::", PORT), any.as_fd()).unwrap();
     assert_eq!(knock(&link, end(OURS, PORT)), Err(ErrorKind::TimedOut));
     drop(client);
@@ -82,7 +82,7 @@ fn a_connection_that_the_stack_opens_is_its_own_until_it_is_over() {
     });
     let bound = bound.unwrap();
     client.own_connection(local, remote, bound.as_fd()).unwrap();
-    // What comes from there looks like a beginning; the kernel would say that nobody listens.
+    // A SYN comes from there, which the kernel would answer with a reset.
     knock_from(&link, &[4000, 4001], local);
     assert_eq!(seen(std::slice::from_mut(&mut port), SHORT)[0], [4000]);
     client.disown_connection(local, remote).unwrap();
@@ -90,7 +90,7 @@ fn a_connection_that_the_stack_opens_is_its_own_until_it_is_over() {
     assert_eq!(seen(std::slice::from_mut(&mut port), SHORT)[0], [] as [u16; 0]);
     let again = refusal(client.disown_connection(local, remote));
     assert!(again.starts_with("no connection from 10.93.0.1:40000"), "{again}");
-    // One that the kernel has is the kernel's.
+    // A connection that the kernel has stays the kernel's.
     let there = link.theirs.within(move || Ok(TcpListener::bind(end(THEIRS, 0))?)).unwrap();
     let remote = there.local_addr().unwrap();
     bound.connect(&remote.into()).unwrap();
@@ -130,7 +130,7 @@ fn reserved_ports_are_the_programs_until_they_are_over() {
         knock_from(&link, &[4000, 4001], end(OURS, *local));
         assert_eq!(seen(std::slice::from_mut(&mut port), SHORT)[0], [4000]);
     }
-    // In TIME-WAIT the port is anybody's, but not the connection.
+    // In TIME-WAIT the port is free, but the connection is not.
     let ends = |at: usize| (end(OURS, ports[at]), remote);
     client.over(&[ends(0)], &[ends(1)]).unwrap();
     client.settle().unwrap();
@@ -139,18 +139,18 @@ fn reserved_ports_are_the_programs_until_they_are_over() {
         knock_from(&link, &[4000], ends(at).0);
         assert_eq!(seen(std::slice::from_mut(&mut port), SHORT)[0], *theirs);
     }
-    // More are not given at a time, and none with a socket that is not of here.
+    // No more are given at a time, and none for a socket of another namespace.
     let early = client.reserve(from, end(THEIRS, 4002), 2, socket.as_fd()).unwrap();
     let many = reserve(&mut client, (from, remote), 1000, &socket).unwrap();
     assert_eq!(many.len(), 64);
-    // What came while another answer was waited for.
+    // The answer that came while another was waited for.
     assert_eq!(client.reserved(early).unwrap().len(), 2);
     let elsewhere = link.theirs.within(tcp).unwrap();
     let refused = refusal(reserve(&mut client, (from, remote), 1, &elsewhere));
     assert!(refused.contains("of this network namespace"), "{refused}");
     let refused = refusal(reserve(&mut client, (remote.ip(), remote), 1, &socket));
     assert!(refused.ends_with("is on none of the stack's devices"), "{refused}");
-    // Gone without a word: all are the kernel's.
+    // Ends without a word: all are the kernel's again.
     drop(client);
     let until = Instant::now() + LONG;
     while !many.iter().all(|port| takes(*port)) {
@@ -174,7 +174,7 @@ fn who_comes_from_where_the_kernel_is_in_time_wait_comes_to_the_stack() {
         Ok(socket)
     };
     let meet = || (link.theirs.within(connect).unwrap(), listener.accept().unwrap().0);
-    // Who closes first is in TIME-WAIT, before the port is owned …
+    // The side that closes first is in TIME-WAIT, before the port is owned …
     let (theirs, ours) = meet();
     drop(ours);
     drop(theirs);
@@ -193,7 +193,7 @@ fn who_comes_from_where_the_kernel_is_in_time_wait_comes_to_the_stack() {
     assert!(!comes(), "as long as it lives it is the kernel's");
     drop(ours);
     drop(theirs);
-    // Who comes too early makes it live again.
+    // A SYN that comes too early revives the TIME-WAIT entry.
     thread::sleep(Duration::from_secs(4));
     assert!(comes(), "it is the kernel's when it is over, too");
 }
@@ -226,7 +226,7 @@ fn the_kernels_old_connections_stay_the_kernels() {
     client.own(end("::", PORT), any.as_fd()).unwrap();
     talk();
     assert_eq!(knock(&link, end(OURS, PORT)), Err(ErrorKind::TimedOut));
-    // Also when it has been looked whether they are over.
+    // Also after the guardian has looked whether they are over.
     thread::sleep(Duration::from_secs(3));
     talk();
 }
@@ -247,7 +247,7 @@ fn connections_stay_with_their_process_when_another_joins_or_leaves_its_port() {
         .iter()
         .map(|remote| first.connections().enter(local, end(THEIRS, *remote)).unwrap())
         .collect();
-    // Entries of what was never granted count for nothing.
+    // Entries for what was never granted have no effect.
     let foreign = (end(OURS, 22), end(THEIRS, 5000));
     let _ = first.connections().enter(foreign.0, foreign.1).unwrap();
     second.own(local, listener.as_fd()).unwrap();
@@ -257,7 +257,7 @@ fn connections_stay_with_their_process_when_another_joins_or_leaves_its_port() {
     assert!(of_second.len() >= 5, "nothing is shared: {of_second:?}");
     assert!(of_first.iter().all(|remote| !of_second.contains(remote)));
     assert_eq!(knock(&link, foreign.0), Err(ErrorKind::ConnectionRefused));
-    // The port is not the first's any more, its connections are, until they are over.
+    // The first no longer owns the port, but its connections are its own until they are over.
     first.disown(local).unwrap();
     knock_from(&link, &remotes, local);
     let [of_first, of_second] = seen(&mut ports, SHORT).try_into().unwrap();
@@ -292,17 +292,18 @@ fn who_leaves_a_port_as_the_last_ends_the_handshakes_that_it_has_begun() {
     client.own(local, listener.as_fd()).unwrap();
     let remotes = [5000, 5001];
     knock_from(&link, &remotes, local);
-    // In its ring, and in no table.
+    // They are in its ring, and in no table.
     client.disown(local).unwrap();
     remotes.iter().for_each(|remote| acknowledge(&link, *remote, local));
     let begun = are_seen();
     assert!(remotes.iter().all(|remote| begun.iter().filter(|one| *one == remote).count() == 2));
-    // What begins now is the kernel's, from whichever end; and nothing is the first's that it had before.
+    // New connections are the kernel's, from whichever end; and the first keeps nothing that it had
+    // before.
     knock_from(&link, &remotes[..1], local);
     acknowledge(&link, remotes[0], local);
     assert_eq!(knock(&link, local), Ok(()));
     assert_eq!(are_seen(), [0; 0]);
-    // In the end all is.
+    // In the end all are the kernel's.
     let until = Instant::now() + LONG;
     loop {
         acknowledge(&link, remotes[1], local);
@@ -329,7 +330,7 @@ impl Process {
         (Self { client, listener, socket }, Port::adopt(handed).unwrap())
     }
 
-    /// Who is in a group does not change what his socket lets in.
+    /// Returns whether the socket is in a fanout group, as its filter cannot be changed then.
     fn is_in_group(&self) -> bool {
         let attached = SockRef::from(&self.socket).attach_filter(&[SockFilter::new(6, 0, 0, 0)]);
         attached.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
@@ -361,7 +362,7 @@ fn sockets_of_several_processes_are_a_group_and_each_gets_its_own_whoever_ends()
         assert_eq!(seen(ports, SHORT), expected, "of {numbers:?}");
     };
     each_gets_its_own(&[0, 1, 2, 3], &mut ports);
-    // The last one stands in its place from then on, whenever the kernel gets to that.
+    // From now on the last socket takes its place, whenever the kernel does that.
     processes.remove(1).end();
     drop(ports.remove(1));
     for _ in 0..3 {
@@ -391,13 +392,13 @@ fn what_waits_to_be_accepted_goes_to_another_who_listens_there() {
         client.own(any, listener.as_fd()).unwrap();
     }
     let [first, second, third] = &mut clients;
-    // A connection of the kernel's, by loopback.
+    // A connection of the kernel's, over loopback.
     let mut peer = link.ours.within(move || Ok(TcpStream::connect_timeout(&local, LONG)?)).unwrap();
     let (waiting, _) = listener.accept().unwrap();
     first.disown(any).unwrap();
     first.pass_on(local, waiting.as_fd()).unwrap();
     drop(waiting);
-    // In the middle of another question; once, and to nobody else.
+    // It arrives during another question; once, and at no other process.
     second.own(any, listener.as_fd()).unwrap();
     let (at, passed) = second.next_passed().unwrap();
     assert_eq!(at, local);
@@ -410,13 +411,13 @@ fn what_waits_to_be_accepted_goes_to_another_who_listens_there() {
         assert!(client.next_passed().is_none());
     }
     assert_eq!(refusal(third.pass_on(local, peer.as_fd())), "10.93.0.1:7200 was not owned");
-    // Only what has come to that port.
+    // Only a connection to that port can be passed on.
     let other = link.ours.within(|| Ok(TcpListener::bind(end(OURS, PORT + 1))?)).unwrap();
     let why = "what is to be accepted at 10.93.0.1:7200 has to be a connection to there";
     for socket in [peer.as_fd(), listener.as_fd(), other.as_fd()] {
         assert_eq!(refusal(second.pass_on(local, socket)), why);
     }
-    // Nobody owns it for a while.
+    // For a while no process owns the port.
     for _ in 0..2 {
         second.disown(any).unwrap();
     }
@@ -431,7 +432,7 @@ fn what_waits_to_be_accepted_goes_to_another_who_listens_there() {
     peer.write_all(b"hello").unwrap();
     TcpStream::from(passed).read_exact(&mut heard).unwrap();
     third.disown(any).unwrap();
-    // And at last nobody listens any more.
+    // And in the end there is no listener any more.
     let mut peer = connected();
     peer.set_read_timeout(Some(LONG)).unwrap();
     drop(listener);
@@ -452,7 +453,7 @@ fn who_does_not_know_the_token_gets_nothing_and_is_in_nobodys_way() {
         said,
         "the guardian serves only programs of its own: the token is not the right one"
     );
-    // Many who say nothing at all.
+    // Many clients that say nothing at all.
     let name = name[1..].to_owned();
     let crowd = link.ours.within(move || {
         use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
@@ -487,7 +488,7 @@ fn devices_that_will_not_do_are_told_with_what_would_mend_them() {
         ours.set(&format!("ipv6/conf/{device}/disable_ipv6"), 1).unwrap();
         ours.ip(&format!("link set {device} up")).unwrap();
     }
-    // With addresses that are good for nothing beyond their own link.
+    // With addresses that are valid on their own link only.
     for device in ["link0", "link1"] {
         ours.ip(&format!("address add fe80::1/64 dev {device} nodad")).unwrap();
         ours.ip(&format!("link set {device} up")).unwrap();
@@ -545,7 +546,7 @@ fn who_asks_what_a_stack_does_is_passed_on_to_its_program_if_he_knows_the_token(
     let wrong = refusal(look_at(stranger, vec![own]));
     assert!(wrong.ends_with("the token is not the right one"), "{wrong}");
     assert!(client.next_asker().is_none());
-    // By the number that another namespace has for it, too; and in the middle of other answers.
+    // Also by the number that another namespace has for it; and amid other answers.
     look_at(place, vec![4_000_000, own]).unwrap();
     let _ = client.open(client.devices()[0].index).unwrap();
     let mut stream = UnixStream::from(client.next_asker().unwrap());
@@ -569,7 +570,7 @@ fn who_connects_from_where_the_dead_had_a_connection_comes_to_the_living() {
     let (local, remote) = (end(OURS, PORT), end(THEIRS, 41_000));
     dies.own(end("::", PORT), listener.as_fd()).unwrap();
     let entry = dies.connections().enter(local, remote).unwrap();
-    // What the first has stays its, and is over when it dies, without a word.
+    // The first keeps what it has, and that ends when it dies without a word.
     lives.own(end("::", PORT), listener.as_fd()).unwrap();
     dies.connections().remove(entry);
     drop(dies);
@@ -594,7 +595,7 @@ fn a_segment_is_brought_to_a_connection_of_the_one_who_brings_it_only() {
     let at = end(OURS, PORT);
     let peer = link.theirs.within(move || Ok(TcpStream::connect(at)?)).unwrap();
     let (accepted, remote) = listener.accept().unwrap();
-    // Nobody takes it for anything: the number is far away.
+    // It has no effect: the sequence number is far away.
     let segment = [0; 20];
     client.bring(at, remote, &segment, accepted.as_fd()).unwrap();
     let mapped = match remote.ip() {
@@ -623,7 +624,7 @@ fn cookies_that_one_process_gives_another_takes_and_neither_knows_the_hosts_key(
     }
     let link = Link::new("cookies", &[]);
     let mut one = link.client();
-    // The kernel makes one for the first listener that wants it.
+    // The kernel makes a key for the first listener that wants one.
     assert_eq!(refusal(one.fast_open_keys()), "the host has no key of TCP Fast Open");
     let set = || Ok(std::fs::write("/proc/sys/net/ipv4/tcp_fastopen_key", KEY)?);
     link.ours.within(set).unwrap();

@@ -1,4 +1,5 @@
-//! Programs that are attached to instances: what they are granted is their instance's, and in what order who hears of it.
+//! Programs that are attached to instances: what they are granted is their instance's, and in what
+//! order the instance is told.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
 use std::collections::HashSet;
@@ -34,7 +35,7 @@ fn listen(link: &Link, at: SocketAddr) -> TcpListener {
     link.ours.within(listen).unwrap()
 }
 
-/// A kernel's socket that is bound there.
+/// Makes a kernel's socket that is bound there.
 fn bind(link: &Link, at: SocketAddr) -> Socket {
     let bind = move || {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
@@ -53,7 +54,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// What an instance is told next, as a line; with the socket of who has come.
+/// Returns the next word to an instance, as a line, with a new guest's socket.
 fn next(instance: &mut Client) -> (String, Option<OwnedFd>) {
     let mut word = None;
     until("nothing is said to the instance", || {
@@ -82,7 +83,7 @@ fn hear(instance: &mut Client) -> String {
     next(instance).0
 }
 
-/// What has been said to an instance by now.
+/// Returns all that was said to an instance by now.
 fn heard(instance: &mut Client) -> Vec<String> {
     instance.check().unwrap();
     let mut all = Vec::new();
@@ -92,7 +93,7 @@ fn heard(instance: &mut Client) -> Vec<String> {
     all
 }
 
-/// A program that is attached, with its number and both ends of what was made for it.
+/// A program that is attached, with its number and both ends of the socket pair made for it.
 struct Guest {
     client: Client,
     program: u32,
@@ -147,7 +148,7 @@ fn a_program_is_brought_together_with_the_instance_that_has_the_fewest() {
     let one = attach(&link, &mut first, 0);
     let two = attach(&link, &mut second, 1);
     assert_ne!(one.program, two.program);
-    // The two ends are one pair, and nobody else's.
+    // The two ends form one pair, which no other program shares.
     for (from, to) in [(&one.own, &one.instances), (&one.instances, &one.own)] {
         send(from, b"hello", SendFlags::empty()).unwrap();
         let mut said = [0; 8];
@@ -156,7 +157,8 @@ fn a_program_is_brought_together_with_the_instance_that_has_the_fewest() {
     }
     drop(one.own);
     assert_eq!(recv(&one.instances, &mut [0; 8][..], RecvFlags::empty()).unwrap().0, 0);
-    // One each by now, all of one process, whose threads they might be: the lower number, then the other.
+    // One each by now, all of one process, whose threads they might be: first the lower number,
+    // then the other.
     let mut others: Vec<_> = (0..4).map(|_| link.client()).collect();
     let chosen: Vec<_> = others.iter_mut().map(|client| client.attach(None).unwrap().0).collect();
     assert_eq!(chosen, [0, 1, 0, 1]);
@@ -180,7 +182,7 @@ fn only_who_was_given_its_token_is_an_instance() {
         let (place, token) = (place.to_owned(), token.to_owned());
         link.ours.within(move || Ok(Client::serve(&place, &token))).unwrap()
     };
-    // The one that programs know is another.
+    // The programs' token is another.
     let (_, of_programs) = link.place.split_once(':').unwrap();
     for wrong in [of_programs, "", &"0".repeat(32)] {
         assert_eq!(refusal(serve(&link.place, wrong)), UNKNOWN);
@@ -196,7 +198,7 @@ fn only_who_was_given_its_token_is_an_instance() {
     );
     drop(instance);
     let mut instance = link.instance(0);
-    // It is no program, and a program is no instance.
+    // An instance is no program, and a program is no instance.
     let listener = listen(&link, end(OURS, PORT));
     let why = "that is for programs, not for an instance";
     assert_eq!(refusal(instance.own(end(OURS, PORT), listener.as_fd())), why);
@@ -247,7 +249,7 @@ fn an_instance_hears_what_its_programs_were_granted_before_they_do() {
     client.own_connection(from, to, bind(&link, from).as_fd()).unwrap();
     client.disown(any).unwrap();
     client.own(local, listener.as_fd()).unwrap();
-    // All of it is there by now, in the order in which it was done.
+    // All words are there by now, in the order of the calls.
     instance.check().unwrap();
     let said: Vec<_> = (0..4).map(|_| hear(&mut instance)).collect();
     assert_eq!(
@@ -259,15 +261,15 @@ fn an_instance_hears_what_its_programs_were_granted_before_they_do() {
             format!("granted {program} {local}"),
         ]
     );
-    // What comes there comes to the instance.
+    // Frames for that port come to the instance.
     assert_eq!(knock(&link, local), Err(ErrorKind::TimedOut));
     assert!(!seen(std::slice::from_mut(&mut port), SHORT)[0].is_empty());
-    // In the middle of a question of the instance's own.
+    // A word that arrives during a question of the instance's own.
     let (again, to) = (end(OURS, 40_001), end(THEIRS, 4001));
     client.own_connection(again, to, bind(&link, again).as_fd()).unwrap();
     instance.disown_connection(from, end(THEIRS, 4000)).unwrap();
     assert_eq!(hear(&mut instance), format!("connection {program} {again} {to}"));
-    // What is refused, nobody hears of.
+    // A refused request is not told to the instance.
     let why = refusal(client.own(end(OURS, PORT + 1), listener.as_fd()));
     assert!(why.ends_with("what came is bound to [::]:7400"), "{why}");
     assert_eq!(heard(&mut instance), Vec::<String>::new());
@@ -287,7 +289,7 @@ fn reserved_ports_are_the_instances_until_it_says_that_they_are_over() {
     let asked = guest.client.reserve(from, remote, 3, socket.as_fd()).unwrap();
     let ports = guest.client.reserved(asked).unwrap();
     let ends: Vec<_> = ports.iter().map(|port| (end(OURS, *port), remote)).collect();
-    // It has heard of them before the program has.
+    // The instance is told of them before the program is.
     let named =
         |ends: &(SocketAddr, SocketAddr)| format!("{} {} {}", guest.program, ends.0, ends.1);
     for ends in &ends {
@@ -301,7 +303,7 @@ fn reserved_ports_are_the_instances_until_it_says_that_they_are_over() {
         knock_from(&link, &[4000], ends[at].0);
         !seen(std::slice::from_mut(&mut port), SHORT)[0].is_empty()
     };
-    // The program wants one of them no more, and says so of one that it never had.
+    // The program gives one of them up, and also names one that it never had.
     let strange = (end(OURS, 1), remote);
     guest.client.over(&[ends[1]], &[ends[0], strange]).unwrap();
     assert_eq!(hear(&mut instance), format!("no connection {}", named(&ends[0])));
@@ -310,7 +312,7 @@ fn reserved_ports_are_the_instances_until_it_says_that_they_are_over() {
     until("the port of what is over is free", || takes(0));
     assert!(takes(1) && !takes(2));
     assert!(!comes(0) && comes(1) && comes(2));
-    // They stay when the program is gone, and go with the instance.
+    // They stay when the program is gone, and end with the instance.
     drop((guest.client, guest.own));
     thread::sleep(SHORT);
     assert!(!takes(2) && comes(2));
@@ -342,11 +344,12 @@ fn a_port_of_two_programs_of_one_instance_stays_when_one_of_them_leaves() {
         }
     }
     assert!(both[0].is_disjoint(&both[1]));
-    // Each instance once, whatever the number of its programs: half of the connections, not two thirds.
+    // Each instance counts once, whatever the number of its programs: half of the connections, not
+    // two thirds.
     let counts = both.map(|all| all.len());
     assert!(counts.iter().all(|count| (240..=360).contains(count)), "{counts:?}");
     let remotes: Vec<u16> = (5000..5060).collect();
-    // One of two by a word, and without any: it stays the instance's for the other.
+    // One of two disowns the port, or just ends: the instance keeps it for the other.
     one.client.disown(local).unwrap();
     drop(elsewhere);
     until("the port is still the other instance's", || {
@@ -366,7 +369,7 @@ fn a_port_of_two_programs_of_one_instance_stays_when_one_of_them_leaves() {
     );
     drop(other);
     assert_eq!(hear(&mut first), format!("revoked {other_is} {local}"));
-    // Nobody's any more: the kernel's.
+    // No one owns it any more: it is the kernel's.
     until("the port is not given back", || knock(&link, local) == Ok(()));
 }
 
@@ -417,9 +420,9 @@ fn a_program_makes_the_kernels_only_what_its_instance_gives_it() {
     guest.client.own(ends.0, listener.as_fd()).unwrap();
     let not_owned = "no connection from 10.93.0.1:7400 to 10.93.0.2:4000 was owned";
     let take_over = |guest: &mut Guest| guest.client.take_over(&snapshot, None, false);
-    // A port of its own is not enough.
+    // To own the port is not enough.
     assert_eq!(refusal(take_over(&mut guest)), not_owned);
-    // By somebody who has no such connection, to somebody who is not his.
+    // Given by an instance without that connection, or to a program that is not its own.
     assert_eq!(refusal(second.give(stranger.program, ends.0, ends.1)), not_owned);
     let why = "no program of that number is attached to this instance";
     assert_eq!(refusal(first.give(stranger.program, ends.0, ends.1)), why);
@@ -429,10 +432,10 @@ fn a_program_makes_the_kernels_only_what_its_instance_gives_it() {
         assert_eq!(refusal(take_over(other)), not_owned);
     }
     let _taken = take_over(&mut guest).unwrap();
-    // Once, and it is the kernel's now.
+    // Only once, and it is the kernel's now.
     assert_eq!(refusal(take_over(&mut guest)), not_owned);
     assert_eq!(refusal(first.give(guest.program, ends.0, ends.1)), not_owned);
-    // One that it has opened is over, and then nothing to be given away.
+    // A connection that it has opened is over, and then there is none to be given away.
     let ends = (end(OURS, 40_000), end(THEIRS, 4001));
     let bound = bind(&link, ends.0);
     guest.client.own_connection(ends.0, ends.1, bound.as_fd()).unwrap();
@@ -460,19 +463,19 @@ fn what_the_kernel_did_not_take_is_nobodys_and_its_port_free() {
     let (bound, other) = (bind(&link, local), bind(&link, other_end));
     guest.client.own_connection(local, remote, bound.as_fd()).unwrap();
     guest.client.own_connection(other_end, remote, other.as_fd()).unwrap();
-    // It says so.
+    // The program says that it is over.
     instance.give(guest.program, local, remote).unwrap();
     guest.client.over(&[], &[(local, remote)]).unwrap();
     guest.client.settle().unwrap();
     neighbour.client.own_connection(local, remote, bound.as_fd()).unwrap();
-    // It is dead before it could.
+    // It dies before it could say so.
     instance.give(guest.program, other_end, remote).unwrap();
     drop(guest);
     let owned = || neighbour.client.own_connection(other_end, remote, other.as_fd());
     wait_until(owned);
 }
 
-/// The guardian finds out that somebody is gone when it looks again.
+/// Waits until it succeeds: the guardian notices that a program is gone when it looks again.
 fn wait_until<E: std::fmt::Debug>(mut done: impl FnMut() -> Result<(), E>) {
     let patience = Instant::now() + Duration::from_secs(5);
     while let Err(error) = done() {
@@ -496,7 +499,7 @@ fn when_a_program_dies_its_ports_go_and_its_connections_stay_the_instances() {
     let listener = listen(&link, end("::", PORT));
     guest.client.own(end("::", PORT), listener.as_fd()).unwrap();
     guest.client.own_connection(opened.0, opened.1, bind(&link, opened.0).as_fd()).unwrap();
-    // Its own table counts for nothing, the instance's does.
+    // The program's own table has no effect, the instance's does.
     let _ = guest.client.connections().enter(local, end(THEIRS, 5002)).unwrap();
     let entries = [(local, remote), opened]
         .map(|(local, remote)| instance.connections().enter(local, remote).unwrap());
@@ -505,7 +508,7 @@ fn when_a_program_dies_its_ports_go_and_its_connections_stay_the_instances() {
     assert_eq!(hear(&mut instance), format!("connection {program} {} {}", opened.0, opened.1));
     assert_eq!(hear(&mut instance), format!("revoked {program} [::]:7400"));
     assert_eq!(knock(&link, local), Ok(()));
-    // Not forgotten when it was looked after either.
+    // Not forgotten either when the guardian has looked at it.
     thread::sleep(Duration::from_secs(1));
     let _ = seen(std::slice::from_mut(&mut port), Duration::ZERO);
     acknowledge(&link, remote.port(), local);
@@ -532,7 +535,7 @@ fn when_an_instance_dies_its_programs_ports_are_the_kernels_and_they_go_elsewher
     let local = end(OURS, PORT);
     let listener = listen(&link, local);
     guest.client.own(local, listener.as_fd()).unwrap();
-    // A peer whose connection nobody answers for: the kernel's end is put away without a word.
+    // A peer whose connection has no other end: the kernel's is removed silently.
     let there = link.theirs.within(|| Ok(TcpListener::bind(end(THEIRS, 4000))?)).unwrap();
     let to = there.local_addr().unwrap();
     let ours = link.ours.within(move || Ok(TcpStream::connect_timeout(&to, LONG)?)).unwrap();
@@ -548,7 +551,7 @@ fn when_an_instance_dies_its_programs_ports_are_the_kernels_and_they_go_elsewher
     drop(dies);
     assert_eq!(peer.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
     until("the port is not given back", || knock(&link, local) == Ok(()));
-    // It has nothing there any more, and may have all of it elsewhere.
+    // The program has nothing there any more, and may have all of it elsewhere.
     assert_eq!(
         refusal(guest.client.disown(local)),
         "the process is attached to no instance of the stack"
@@ -560,7 +563,7 @@ fn when_an_instance_dies_its_programs_ports_are_the_kernels_and_they_go_elsewher
     assert_eq!(hear(&mut lives), format!("granted {} {local}", guest.program));
     assert_eq!(knock(&link, local), Err(ErrorKind::TimedOut));
     assert!(!seen(&mut ports, SHORT)[1].is_empty());
-    // The number can be had again.
+    // The instance's number is free again.
     let again = link.instance(0);
     let mut other = link.client();
     assert_eq!(other.attach(None).unwrap().0, 0);
@@ -590,7 +593,7 @@ fn an_instance_that_does_not_listen_holds_up_its_programs_and_loses_nothing() {
     for _ in 0..granted {
         guest.client.disown(local).unwrap();
     }
-    // Answers stand behind what was said before.
+    // An answer comes after what was said before it.
     let asked = refusal(instance.disown_connection(local, end(THEIRS, 4000)));
     assert!(asked.starts_with("no connection from"), "{asked}");
     for wanted in ["granted", "revoked"] {
@@ -616,7 +619,7 @@ fn what_waits_to_be_accepted_is_passed_to_programs_and_to_no_instance() {
     let listener = listen(&link, local);
     one.client.own(local, listener.as_fd()).unwrap();
     other.client.own(local, listener.as_fd()).unwrap();
-    // By loopback, a connection of the kernel's.
+    // A connection of the kernel's, over loopback.
     let mut peer = link.ours.within(move || Ok(TcpStream::connect_timeout(&local, LONG)?)).unwrap();
     let (waiting, _) = listener.accept().unwrap();
     one.client.disown(local).unwrap();

@@ -1,5 +1,5 @@
-//! A program that knows the token and means harm: it says what it likes, with whatever descriptors, and writes over its
-//! table. The guardian goes on, and nobody else loses or gets anything by it.
+//! A malicious program that knows the token: it sends whatever it likes, with any descriptors, and
+//! overwrites its table. The guardian goes on, and no other process loses or gains anything by it.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 mod common;
@@ -30,19 +30,19 @@ use uncork_guardian::{
 use uncork_netns::testing::is_skipped;
 use uncork_stack::{Snapshot, SnapshotState};
 
-/// The victim's, the kernel's, and the one that the program has.
+/// Ports: the victim's, the kernel's, and the program's own.
 const PORT: u16 = 7300;
 const KERNELS: u16 = 7301;
 const OWN: u16 = 7302;
 const SHORT: Duration = Duration::from_millis(100);
-/// Messages, and after how many it is looked at the others.
+/// Number of messages; the others are checked after every `LOOKS`.
 const MESSAGES: usize = 1_500;
 const MESSAGES_OF_A_SOAK: usize = 50_000;
 const LOOKS: usize = 250;
-/// One test at a time.
+/// Lets one test run at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// xorshift64*: the same for the same seed.
+/// xorshift64*: a seed always gives the same sequence.
 struct Chance(u64);
 
 impl Chance {
@@ -158,7 +158,7 @@ impl Chance {
         }
     }
 
-    /// Something that is said: mostly what is understood.
+    /// Returns a message, in most cases a valid one.
     fn words(&mut self, token: &str, device: i32) -> Vec<u8> {
         let id = self.number();
         let question = Question { id, request: self.request(token, device) };
@@ -176,7 +176,7 @@ impl Chance {
     }
 }
 
-/// Whatever may be passed.
+/// Descriptors of all kinds that may be passed.
 struct Descriptors(Vec<OwnedFd>);
 
 impl Descriptors {
@@ -209,7 +209,7 @@ impl Descriptors {
     }
 }
 
-/// The program: introduced, unless it has just begun anew.
+/// The malicious program: introduced, unless it has just begun anew.
 struct Program {
     socket: OwnedFd,
     table: Option<File>,
@@ -240,7 +240,7 @@ impl Program {
         program
     }
 
-    /// Whether the guardian still hears it.
+    /// Sends a message; returns whether the guardian still receives.
     fn say(&self, words: &[u8], descriptor: Option<BorrowedFd<'_>>) -> bool {
         let passed = descriptor.as_slice();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -251,8 +251,8 @@ impl Program {
         sendmsg(&self.socket, &[IoSlice::new(words)], &mut beside, SendFlags::NOSIGNAL).is_ok()
     }
 
-    /// Hears what has been answered by now, and what it was. Somebody who does not is to be taken for gone, not
-    /// waited for.
+    /// Reads all answers so far, and counts what they grant. A program that does not read is to be
+    /// taken for dead, not waited for.
     fn hear(&self, granted: &mut BTreeMap<&'static str, u32>) {
         let mut flags = RecvFlags::empty();
         while let Ok(came) = channel::receive(self.socket.as_fd(), flags)
@@ -276,18 +276,18 @@ impl Program {
         let Some(table) = &self.table else { return };
         let words: Vec<u8> = (0..400).map(|_| chance.next() as u8).collect();
         let at = chance.of(&[0, 0, 1, 40, 4000, 40 << 20]);
-        // Where the table ends it cannot be made longer.
+        // The table's end is sealed: it cannot be made longer.
         let _ = table.write_at(&words, at);
     }
 }
 
-/// Those who shall notice nothing.
+/// Processes that must notice nothing.
 struct Others {
     client: Client,
-    /// To which it is attached.
+    /// The instance that `client` is attached to.
     instance: Option<Client>,
     port: Port,
-    /// The one of the client's, the kernel's, and one who talks with the kernel.
+    /// The client's listener, the kernel's, and a connection to the kernel's.
     _listener: TcpListener,
     kernels: TcpListener,
     talks: (TcpStream, TcpStream),
@@ -313,15 +313,15 @@ impl Others {
         Self { client, instance, port, _listener: listener, kernels, talks: (there, here) }
     }
 
-    /// What comes to the client's port is the client's, and what is the kernel's the kernel's, new and old.
+    /// Checks that the client gets what comes to its port, and the kernel its own, new and old.
     fn are_well(&mut self, link: &Link) {
         self.client.check().unwrap();
-        // The two are one process here: whoever asks for the one may get the other.
+        // The two are one process here: a question for one may come to the other.
         while self.client.next_asker().is_some() {}
         if let Some(instance) = &mut self.instance {
             instance.check().unwrap();
             while instance.next_asker().is_some() {}
-            // As one does of what its programs have not opened when they are gone.
+            // As an instance does with what its programs have not opened when they end.
             let mut over = Vec::new();
             while let Some(word) = instance.next_word() {
                 if let Word::GrantedConnection { local, remote, .. } = word {
@@ -357,12 +357,12 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Of this process, the guardian's among them.
+/// Returns the number of this process's descriptors, the guardian's among them.
 fn descriptors_held() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Of stacks of our host: what the guardian has itself is no SOCK_RAW.
+/// Returns the number of stacks' packet sockets on our host: the guardian's own is no SOCK_RAW.
 fn packet_sockets(link: &Link) -> usize {
     let table = || Ok(std::fs::read_to_string("/proc/thread-self/net/packet")?);
     let table = link.ours.within(table).unwrap();
@@ -385,9 +385,9 @@ fn a_program_that_means_harm_does_none_to_instances() {
     mean_harm("maliceinst", 1, ["attached", "done", "refused"]);
 }
 
-/// With so many instances, and of `wanted` there have to be answers, or nothing would have been tried.
+/// Runs with `instances`; each of `wanted` must be answered, or nothing would be tested.
 fn mean_harm(label: &str, instances: u32, wanted: [&str; 3]) {
-    // Descriptors are counted, which are the whole process's.
+    // The whole process's descriptors are counted.
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let link = &Link::with_instances(label, &[], instances);
     let soak = std::env::var_os("UNCORK_E2E_SOAK").is_some_and(|value| value == "1");
@@ -400,8 +400,8 @@ fn mean_harm(label: &str, instances: u32, wanted: [&str; 3]) {
     let place: Place = link.place.parse().unwrap();
     let descriptors = Descriptors::new(link);
     others.are_well(link);
-    // Of the others who share the device, be they the guardian's instances, and where programs have stacks of their own one
-    // for the next of them.
+    // Those of the others that share the device, the guardian's instances among them; and where
+    // programs have stacks of their own, one for the next program.
     let wanted_sockets = if instances == 0 { 2 } else { 1 };
     wait_until("a packet socket is made ahead", || packet_sockets(link) == wanted_sockets);
     let held = descriptors_held();
@@ -410,7 +410,7 @@ fn mean_harm(label: &str, instances: u32, wanted: [&str; 3]) {
     for message in 1..=if soak { MESSAGES_OF_A_SOAK } else { MESSAGES } {
         let words = chance.words(place.token(), device);
         let said = program.say(&words, descriptors.any(&mut chance));
-        // To what is over there is no answer.
+        // "over" has no answer.
         let is_answered = !words.windows(6).any(|word| word == b"\"over\"");
         if is_answered && !chance.one_in(20) {
             program.hear(&mut granted);
@@ -428,16 +428,16 @@ fn mean_harm(label: &str, instances: u32, wanted: [&str; 3]) {
     }
     drop(program);
     others.are_well(link);
-    // Connections that it has given away are kept for others for a while.
+    // Connections that it has given away are kept for a while for their new owners.
     wait_until("all that the program had is closed", || descriptors_held() <= held);
     others.are_well(link);
-    // It was not refused everything.
+    // Not everything was refused.
     let enough = wanted.map(|what| granted.get(what).is_some_and(|n| *n > 10));
     assert_eq!(enough, [true; 3], "{granted:?}");
     assert!(granted.contains_key("ports"), "{granted:?}");
 }
 
-/// A connection whose close(2) waits for what its other end does not read.
+/// Makes a connection whose close(2) waits for what its other end does not read.
 fn lingering(link: &Link) -> (OwnedFd, TcpStream) {
     let pair = || {
         let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -466,7 +466,7 @@ fn what_takes_long_to_close_holds_up_nobody_whoever_sends_it() {
     };
     let own = Question { id: 1, request: Request::Own { local: end("::", OWN) } };
     let own = serde_json::to_vec(&own).unwrap();
-    // Who knows no token, who says nothing that is understood, who is a stranger and knows it, and a program.
+    // No token, nothing intelligible, a stranger, one with the token, and a program.
     let ways = [
         (false, question("nobody's")),
         (false, b"{".to_vec()),
@@ -483,7 +483,7 @@ fn what_takes_long_to_close_holds_up_nobody_whoever_sends_it() {
         // The guardian may have closed its own by now: then this copy is the last one.
         thread::spawn(move || drop(one));
         peers.push(other);
-        // One that has not been heard yet when it is gone, too.
+        // Some of them are gone before they were heard.
         if at % 2 == 0 {
             drop(program);
         }

@@ -1,4 +1,4 @@
-//! A device is called otherwise, or goes into another network namespace and comes back.
+//! A device is renamed, or goes into another network namespace and comes back.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::io::ErrorKind;
@@ -19,7 +19,7 @@ fn listen(host: &Namespace) -> TcpListener {
     host.within(|| Ok(TcpListener::bind(end("0.0.0.0", PORT))?)).unwrap()
 }
 
-/// As soon as the guardian has heard of it.
+/// Waits until the guardian has heard of it.
 fn in_the_end(what: &str, mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + LONG;
     while !is_so() {
@@ -27,7 +27,7 @@ fn in_the_end(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A program that has the port on the stack.
+/// Returns a program that has the port on the stack.
 fn owner(link: &Link, listener: &TcpListener) -> (Client, Port) {
     let mut client = link.client();
     let port = open(&mut client);
@@ -60,7 +60,7 @@ fn a_device_in_another_namespace_is_that_one_s_and_the_stack_s_again_when_it_is_
     drop(there);
     other.ip(&format!("link set eth0 netns {}", link.ours.name())).unwrap();
     comes_to(&link.ours);
-    // The old program is deaf there, and listens on kernel sockets, too.
+    // The old program gets no frames there, and listens on kernel sockets, too.
     in_the_end("it comes to nobody", || knock(&link, end(OURS, PORT)) == Ok(()));
     old.check().unwrap();
     let mut is_open = || {
@@ -90,6 +90,6 @@ fn a_device_that_is_called_otherwise_is_opened_all_the_same() {
     let mut open_now = || new.open(new.devices()[0].index).map_err(|error| error.to_string());
     let opened = open_now().unwrap();
     drop(Port::adopt(opened).unwrap());
-    // And it is said so from then on.
+    // From then on the new name is reported.
     assert_eq!(link.client().devices()[0].name, "lan0");
 }

@@ -1,4 +1,5 @@
-//! What a kernel's socket proves, for how long, and who can keep others from a port: as on kernel sockets.
+//! What a kernel's socket proves, for how long, and which process can keep others from a port: the
+//! same as on kernel sockets.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::io::ErrorKind;
@@ -23,7 +24,7 @@ use crate::common::{
 const PORT: u16 = 7600;
 const NOBODY: u32 = 65_534;
 
-/// A socket that is bound there, of IPv6 alone if it is of that, and to a device.
+/// Makes a socket that is bound there, for IPv6 alone if it is of that, and to a device.
 fn bound(link: &Link, at: SocketAddr, device: Option<&'static [u8]>) -> Socket {
     let made = link.ours.within(move || {
         let socket = Socket::new(Domain::for_address(at), Type::STREAM, None)?;
@@ -45,7 +46,7 @@ fn what_is_of_one_version_of_ip_proves_nothing_of_the_other() {
     let link = Link::new("versions", &[]);
     let mut client = link.client();
     let _port = open(&mut client);
-    // Somebody else may be at the places of the other one.
+    // Another program may be bound to the addresses of the other version.
     for (at, others) in [("::", ["0.0.0.0", OURS]), ("0.0.0.0", ["::", OUR_V6])] {
         let socket = bound(&link, end(at, PORT), None);
         let theirs = |ip: &str| if end(ip, 0).is_ipv4() { THEIRS } else { common::THEIR_V6 };
@@ -102,7 +103,7 @@ fn a_port_whose_socket_is_closed_without_a_word_is_the_kernels_soon() {
     assert_eq!(knock(&link, ports[0]), Err(ErrorKind::TimedOut));
     drop(closed);
     let is_over = Instant::now();
-    // Somebody who knows of no stack.
+    // A program that knows of no stack.
     let until = is_over + Duration::from_secs(5);
     let taken = loop {
         if let Ok(taken) = link.ours.within(move || Ok(TcpListener::bind(ports[0])?)) {
@@ -115,17 +116,18 @@ fn a_port_whose_socket_is_closed_without_a_word_is_the_kernels_soon() {
         assert!(Instant::now() < until, "who comes there comes to who had the port");
     }
     drop(taken);
-    // What it still has proof of it keeps.
+    // It keeps what it still has proof of.
     thread::sleep(Duration::from_millis(1500).saturating_sub(is_over.elapsed()));
     assert_eq!(knock(&link, ports[1]), Err(ErrorKind::TimedOut));
     assert_eq!(refusal(client.disown(ports[0])), format!("{} was not owned", ports[0]));
     client.disown(ports[1]).unwrap();
 }
 
-/// What a guardian has for a place, by who may do nothing or as root: with so much room for those who ask, all of which is taken.
+/// Takes the name that a guardian uses for a place, without privileges or as root; if it listens,
+/// its backlog is full.
 fn squat(link: &Link, place: SocketAddr, uid: u32, listens: bool) -> Vec<OwnedFd> {
     let made = link.ours.within(move || {
-        // Of this thread alone, which ends.
+        // For this thread alone, which ends.
         let user = rustix::thread::Uid::from_raw(uid);
         set_thread_res_uid(user, user, user)?;
         let name = SocketAddrUnix::new_abstract_name(format!("uncork-owns-{place}").as_bytes())?;
@@ -198,7 +200,7 @@ fn who_has_closed_the_kernels_socket_without_a_word_has_no_share_of_the_port() {
     assert!(of_first.is_empty(), "{of_first:?}");
     assert!(remotes.iter().all(|remote| of_second.contains(remote)));
     assert_eq!(refusal(first.disown(end("::", PORT))), "[::]:7600 was not owned");
-    // Another port of the same program is still its own.
+    // The same program keeps another port.
     assert_eq!(knock(&link, end(OURS, PORT + 1)), Err(ErrorKind::TimedOut));
     first.disown(end(OURS, PORT + 1)).unwrap();
 }
@@ -233,7 +235,7 @@ fn what_a_program_does_not_have_from_the_kernel_it_does_not_get() {
     assert!(own(at, elsewhere.as_fd()).ends_with("what came is of another network namespace"));
     let file = std::fs::File::open("/dev/null").unwrap();
     assert!(own(at, file.as_fd()).ends_with("what came is no socket of IP"));
-    // It can still be asked.
+    // The guardian still answers.
     drop(silent);
     let listener = listen(&link, at);
     client.own(at, listener.as_fd()).unwrap();

@@ -1,4 +1,4 @@
-//! Who gets which queue of a device, and what comes by it.
+//! Which program gets which queue of a device, and what arrives by it.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::collections::BTreeMap;
@@ -33,8 +33,8 @@ impl Stack {
         Self { client, driver, door }
     }
 
-    /// Its queues, after those that have come were taken in: in order of their numbers, as one
-    /// that the kernel has not let go of yet (EBUSY) comes behind those that were free at once.
+    /// Returns its queues, sorted, after those that have come were taken in: one that the kernel
+    /// has not let go of yet (EBUSY) comes after those that were free at once.
     fn queues(&mut self) -> Vec<u32> {
         self.client.check().unwrap();
         while let Some((device, handed)) = self.client.next_queue() {
@@ -47,7 +47,7 @@ impl Stack {
         queues
     }
 
-    /// Waits until it has these.
+    /// Waits until it has these queues.
     fn has(&mut self, queues: &[u32]) {
         let begun = Instant::now();
         while self.queues() != queues {
@@ -56,7 +56,7 @@ impl Stack {
         }
     }
 
-    /// Waits until it has one, whichever it is.
+    /// Waits until it has one queue, whichever it is.
     fn has_one(&mut self) {
         let begun = Instant::now();
         while self.queues().len() != 1 {
@@ -79,7 +79,7 @@ impl Stack {
     }
 }
 
-/// Which of them each remote port's SYN comes to.
+/// Returns to which stack each remote port's SYN comes.
 fn seen(link: &Link, stacks: &mut [&mut Stack]) -> BTreeMap<u16, usize> {
     let remotes: Vec<u16> = REMOTES.collect();
     knock_from(link, &remotes, end(OURS, PORT));
@@ -121,7 +121,7 @@ fn each_program_has_a_queue_and_gets_all_that_is_its() {
     }
     assert!(frames(&first) > 0 && frames(&second) > 0);
     assert_eq!((third.queues(), frames(&third)), (Vec::new(), 0));
-    // Who goes leaves his to who has none.
+    // A program that ends leaves its queue to one that has none.
     drop((second, listeners));
     third.has(&[1]);
     assert_eq!(first.queues(), [0]);
@@ -185,14 +185,14 @@ fn a_queue_of_another_programs_holds_up_no_other() {
     assert!(why[0].starts_with("eth0 has 3 queues, and others have what"), "{why:?}");
 }
 
-/// What the guardian says to who asks why a stack of this process has no queue, or too few.
+/// Returns what the guardian says about why a stack of this process lacks queues.
 fn missing(link: &Link) -> Vec<String> {
     let (_hears, tells) = std::os::unix::net::UnixStream::pair().unwrap();
     let (place, pid) = (link.place.parse().unwrap(), std::process::id());
     link.ours.within(move || Ok(look(&place, vec![pid], tells.as_fd())?)).unwrap()
 }
 
-/// Nobody would ever have so many, and be told that others have them.
+/// Otherwise no program would ever get that many, and would be told that others have them.
 #[test]
 fn more_queues_than_a_device_has_are_refused() {
     if is_skipped("more_queues_than_a_device_has_are_refused") {
@@ -221,7 +221,7 @@ fn instances_have_the_same_queues_again() {
     let begun = Instant::now();
     let client = loop {
         let (place, token) = (two.place.clone(), two.tokens[1].clone());
-        // The guardian may not have heard of the end of the other.
+        // The guardian may not have noticed yet that the other is gone.
         match two.ours.within(move || Ok(Client::serve(&place, &token)?)) {
             Ok(client) => break client,
             Err(error) => assert!(begun.elapsed() < LONG, "{error}"),
@@ -242,7 +242,7 @@ fn shown(link: &Link) -> String {
     String::from_utf8(shown.stdout).unwrap()
 }
 
-/// Another guardian on the same host.
+/// Starts another guardian on the same host.
 fn another(link: &Link, queues: u32) -> Result<Guard, Error> {
     let begin = move || {
         let (devices, program) = (devices::find(&[])?, std::process::id());
@@ -262,7 +262,7 @@ fn a_device_that_has_an_xdp_program_keeps_it() {
     assert!(before.contains("prog/xdp"), "{before}");
     let error = another(&link, 1).unwrap_err();
     assert!(matches!(error, Error::Port(_)), "the first queue is another's: {error}");
-    // Somebody has the program alone.
+    // One stack keeps the program alive alone.
     let mut stack = Stack::new(link.client());
     stack.has(&[0]);
     let mut other = Stack::new(link.client());
@@ -271,15 +271,15 @@ fn a_device_that_has_an_xdp_program_keeps_it() {
     let error = another(&link, 1).unwrap_err();
     assert!(matches!(&error, Error::Occupied { device, .. } if device == "eth0"), "{error}");
     assert_eq!(shown(&link), before);
-    // Packet sockets get on with anybody's.
+    // Packet sockets work beside any other program's.
     another(&link, 0).unwrap();
-    // And it is gone soon after everybody, though the guardian is still there for who might come.
+    // The program is gone soon after all stacks are, though the guardian still serves newcomers.
     link.end_first();
     assert_eq!(shown(&link), before, "one is connected");
     drop(other);
     drop(another(&link, 1).unwrap());
-    // Whichever: the other guardian had the first one until just now, and the kernel lets go of it in its own time
-    // (xp_release_deferred).
+    // Whichever queue: the other guardian had the first until just now, and the kernel lets go of
+    // it in its own time (xp_release_deferred).
     let mut stack = Stack::new(link.client());
     stack.has_one();
     assert!(shown(&link).contains("prog/xdp"));

@@ -1,4 +1,4 @@
-//! Connections of a stack's that become the kernel's: what a program gets, and what it cannot get by it.
+//! Stack connections that become the kernel's: what a program gets, and what it cannot get by it.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::io::Read as _;
@@ -18,10 +18,10 @@ use uncork_stack::{Snapshot, SnapshotState};
 
 use crate::common::{LONG, Link, OURS, end, refusal};
 
-/// The program's, and a victim's.
+/// Ports of the program and of a victim.
 const PORT: u16 = 7500;
 const VICTIMS: u16 = 7501;
-/// It does not say that it has no such connection.
+/// A peer that never says that it has no such connection.
 const SILENT: &str = "10.93.0.77";
 const NOBODY: u32 = 65_534;
 const PART: &str = "UNCORK_TEST_PART";
@@ -56,7 +56,7 @@ fn memory(octets: &[u8]) -> OwnedFd {
     memory.into()
 }
 
-/// Of somebody who may do nothing, with a port that is his.
+/// Plays an unprivileged program that has a port of its own.
 fn takes_what_is_others() {
     set_thread_gid(Gid::from_raw(NOBODY)).unwrap();
     set_thread_uid(Uid::from_raw(NOBODY)).unwrap();
@@ -64,7 +64,7 @@ fn takes_what_is_others() {
     let own = TcpListener::bind(end(OURS, PORT)).unwrap();
     client.own(end(OURS, PORT), own.as_fd()).unwrap();
     let snapshot = snapshot(end(OURS, PORT), end(SILENT, 5));
-    // A socket of his own comes into no other mode, whatever is refused.
+    // A socket of its own does not enter repair mode, whatever is refused.
     let there = TcpListener::bind("127.0.0.1:0").unwrap();
     let connected = TcpStream::connect(there.local_addr().unwrap()).unwrap();
     let given = || Some(connected.try_clone().unwrap().into());
@@ -74,7 +74,7 @@ fn takes_what_is_others() {
     client.take_over(&snapshot, given(), false).unwrap_err();
     assert_eq!(getsockopt(&connected, TcpRepair), Ok(0));
     cannot_listen_at_victims(connected.into());
-    // Fewer octets than it says, and more than there can be.
+    // Fewer octets than are announced, and more than there can be.
     for unread_bytes in [4, u32::MAX] {
         let asked = Snapshot { unread_bytes, ..snapshot.clone() };
         refusal(client.take_over(&asked, Some(memory(b"abc")), false));
@@ -82,7 +82,7 @@ fn takes_what_is_others() {
     let victims = self::snapshot(end(OURS, VICTIMS), end(SILENT, 5));
     let why = refusal(client.take_over(&victims, None, false));
     assert!(why.ends_with("was owned"), "{why}");
-    // What he gets is a connection, his, and no more.
+    // It gets a connection of its own, and no more.
     let asked = Snapshot { unread_bytes: 3, ..snapshot };
     let taken = client.take_over(&asked, Some(memory(b"abc")), false).unwrap();
     assert_eq!(getsockopt(&taken, TcpRepair), Ok(0));
@@ -98,7 +98,7 @@ fn takes_what_is_others() {
     cannot_listen_at_victims(taken.into());
 }
 
-/// As he could with a socket in repair mode.
+/// Checks that it cannot listen there, as it could with a socket in repair mode.
 fn cannot_listen_at_victims(socket: OwnedFd) {
     connect_unspec(&socket).unwrap();
     assert!(bind(&socket, &end(OURS, VICTIMS)).is_err(), "it is bound there");

@@ -1,4 +1,5 @@
-//! Ports of processes that serve one connection after the other: the kernel's for good, with whoever comes to them later.
+//! Ports of processes that serve one connection after the other: they are the kernel's for good,
+//! for every process that joins them later.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::io::ErrorKind;
@@ -14,7 +15,7 @@ use crate::common::{LONG, Link, OUR_V6, OURS, end, knock, listen};
 
 const PORT: u16 = 7400;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
-/// A guardian waits longer before it says that nobody is under way any more.
+/// A guardian waits longer before it says that no handshake is under way any more.
 const NOT_YET: Duration = Duration::from_secs(1);
 
 fn is_refused<T: std::fmt::Debug>(done: Result<T, Error>, why: &str) {
@@ -47,7 +48,7 @@ fn who_serves_one_connection_after_the_other_leaves_its_port_to_the_kernel_with_
     let [mut first, mut second, mut third, mut fourth] = [0; 4].map(|_| link.client());
     is_refused(first.takes_turns(any), "nobody else listens at 0.0.0.0:7400");
     first.own(any, listener.as_fd()).unwrap();
-    // Alone it may serve as it likes.
+    // A process that is alone may serve as it likes.
     is_refused(first.takes_turns(any), "nobody else listens at 0.0.0.0:7400");
     second.own(any, listener.as_fd()).unwrap();
     assert_eq!(knock(&link, local), Err(ErrorKind::TimedOut));
@@ -57,7 +58,7 @@ fn who_serves_one_connection_after_the_other_leaves_its_port_to_the_kernel_with_
     first.takes_turns(any).unwrap();
     let begun = Instant::now();
     assert_eq!(knock(&link, local), Ok(()));
-    // There may be somebody under way, whom a newcomer may be passed.
+    // A connection may still be under way that is passed to a newcomer.
     is_refused(third.own_kernels(any, listener.as_fd()), "may be the stack's");
     third.own(any, listener.as_fd()).unwrap();
     assert_eq!(knock(&link, local), Ok(()));
@@ -73,7 +74,7 @@ fn who_serves_one_connection_after_the_other_leaves_its_port_to_the_kernel_with_
     fifth.own_kernels(any, listener.as_fd()).unwrap();
     let elsewhere = end(OURS, PORT + 1);
     is_refused(fifth.own_kernels(elsewhere, listener.as_fd()), "needs the kernel's socket");
-    // As long as one of them is there, be it one that has no device.
+    // As long as one of them is left, even one without a device.
     drop((first, second, third, fourth));
     fifth.own_kernels(any, listener.as_fd()).unwrap();
     for _ in 0..2 {
@@ -84,7 +85,7 @@ fn who_serves_one_connection_after_the_other_leaves_its_port_to_the_kernel_with_
     assert_eq!(knock(&link, local), Err(ErrorKind::TimedOut), "others begin anew");
 }
 
-/// As of inetd(8), which gives a child the one and waits at the other.
+/// As inetd(8) does, which gives a child one of them and waits at the other.
 #[test]
 fn who_shares_one_of_two_listeners_at_a_port_leaves_that_one() {
     if is_skipped("who_shares_one_of_two_listeners_at_a_port_leaves_that_one") {
@@ -118,7 +119,7 @@ fn who_renounces_a_port_leaves_it_to_the_kernel_alone_and_with_all_who_come() {
     assert_eq!(knock(&link, local), Err(ErrorKind::TimedOut));
     first.renounces(any).unwrap();
     assert_eq!(knock(&link, local), Ok(()));
-    // A child of its, say.
+    // For example a child of it.
     second.own(any, listener.as_fd()).unwrap();
     assert_eq!(knock(&link, local), Ok(()));
     for client in [&mut first, &mut second] {

@@ -1,4 +1,5 @@
-//! Whence that has to come which comes to a program's port: by the address's own device, and from where others can be.
+//! From where packets to a program's port must come: by the address's own device, and from a source
+//! that can be there.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -24,14 +25,14 @@ use crate::common::{
 const PORT: u16 = 7200;
 const SYN_BYTES: usize = 20;
 
-/// The program's packet socket on a device, with the device's Ethernet address.
+/// Opens the program's packet socket on a device; returns it with the device's Ethernet address.
 fn open(client: &mut Client, device: &str) -> (Port, Mac) {
     let found = client.devices().iter().find(|found| found.name == device).unwrap();
     let (index, mac) = (found.index, found.mac);
     (Port::adopt(client.open(index).unwrap()).unwrap(), Mac(mac))
 }
 
-/// From where SYNs have come to a packet socket, until `enough` or for a short while.
+/// Returns the sources of SYNs that reach a packet socket, until `enough` or for a short while.
 fn syns(port: &mut Port, enough: impl Fn(&[SocketAddr]) -> bool) -> Vec<SocketAddr> {
     let mut seen = Vec::new();
     let until = Instant::now() + SHORT;
@@ -53,7 +54,7 @@ fn syns(port: &mut Port, enough: impl Fn(&[SocketAddr]) -> bool) -> Vec<SocketAd
     seen
 }
 
-/// A SYN in a frame to this device.
+/// Builds a frame to this device with a SYN.
 fn syn(mac: Mac, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     let (ethertype, mut frame) = match (from.ip(), to.ip()) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
@@ -89,14 +90,14 @@ fn syn(mac: Mac, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
         flags: Flags::SYN,
         window: 1000,
     };
-    // Nobody looks at the checksum before a stack does.
+    // Nothing verifies the checksum before a stack does.
     let mut segment = [0; 60];
     assert_eq!(fields.emit(&OptionSet::default(), &mut segment), SYN_BYTES);
     frame.extend(&segment[..SYN_BYTES]);
     frame
 }
 
-/// Sends frames from a host, past its kernel.
+/// Sends frames from a host, bypassing its kernel.
 fn send(host: &Namespace, frames: &[Vec<u8>]) {
     let open = || Ok(Port::open(&Settings::new("eth0"), None)?);
     let mut port = host.within(open).unwrap();
@@ -129,22 +130,23 @@ fn who_comes_by_another_device_than_the_addresss_comes_to_the_kernel() {
     let mut kernels = Vec::new();
     for ip in [OURS, OUR_V6] {
         let to = end(ip, PORT);
-        // By the address's own device it is the stack's …
+        // What comes by the address's own device is the stack's …
         assert_eq!(knock(&link, to), Err(ErrorKind::TimedOut), "{ip}");
         assert!(!syns(&mut ours, |seen| !seen.is_empty()).is_empty(), "{ip}");
-        // … and by the other one the kernel's, whose stack would not know what to do with it.
+        // … and by the other one the kernel's, as that device's stack would not know what to do
+        // with it.
         let connect = move || Ok(TcpStream::connect_timeout(&to, LONG)?);
         kernels.push((third.within(connect).unwrap(), any.accept().unwrap().0));
         assert_eq!(syns(&mut beside, |_| false), [], "{ip}");
     }
-    // That one's own addresses are the stack's there, and the kernel's by the first one.
+    // The other device's addresses are the stack's there, and the kernel's by the first device.
     for ip in [BESIDE, BESIDE_V6] {
         assert_eq!(knock_at(&third, end(ip, PORT)), Err(ErrorKind::TimedOut), "{ip}");
         assert!(!syns(&mut beside, |seen| !seen.is_empty()).is_empty(), "{ip}");
     }
     link.theirs.ip(&format!("route add {BESIDE} via {OURS}")).unwrap();
     assert_eq!(knock(&link, end(BESIDE, PORT)), Ok(()));
-    // The kernel's stay the kernel's, whoever has the port.
+    // The kernel's connections stay the kernel's, whichever program has the port.
     let mut talk = || {
         for (theirs, ours) in &mut kernels {
             for stream in [&*theirs, &*ours] {
@@ -182,7 +184,7 @@ fn an_address_that_several_devices_have_is_the_stacks_on_each() {
         assert_eq!(knock_at(host, to), Err(ErrorKind::TimedOut));
         assert!(!syns(port, |seen| !seen.is_empty()).is_empty(), "{good}");
         syns(port, |_| false);
-        // From there nobody comes by either.
+        // Nor does anything come from such a source.
         let sources = ["127.0.0.1", OURS, BESIDE, SEVERAL, good];
         send(host, &sources.map(|from| syn(*mac, end(from, 4000), to)));
         assert_eq!(syns(port, |_| false), [end(good, 4000)]);
@@ -199,7 +201,7 @@ fn who_says_that_he_is_on_the_host_itself_comes_to_no_program() {
     let mut client = link.client();
     let (mut port, mac) = open(&mut client, "eth0");
     client.own(end("::", PORT), any.as_fd()).unwrap();
-    // The host's own ones are those of all its devices.
+    // The host's own addresses are those of all its devices.
     let martians = [
         "127.0.0.1",
         "127.9.9.9",
@@ -210,7 +212,7 @@ fn who_says_that_he_is_on_the_host_itself_comes_to_no_program() {
         OURS,
         BESIDE,
     ];
-    // What is good for a link only may be another's on another one.
+    // A link-local address may belong to another host on another link.
     let martians_v6 = ["::1", "::", "ff02::1", "::ffff:127.0.0.1", OUR_V6, BESIDE_V6, NEAR];
     let sets = [
         (&martians[..], THEIRS, OURS),
@@ -221,7 +223,7 @@ fn who_says_that_he_is_on_the_host_itself_comes_to_no_program() {
         let to = end(ours, PORT);
         let frame = |from: &str| syn(mac, end(from, 4000), to);
         let mut frames: Vec<_> = martians.iter().map(|from| frame(from)).collect();
-        // Who is nobody of ours comes, before them and behind them.
+        // Frames from elsewhere come through, before them and after them.
         frames.insert(0, frame(good));
         frames.push(syn(mac, end(good, 4001), to));
         send(&link.theirs, &frames);

@@ -17,7 +17,7 @@ use uncork_guardian::{
 };
 use uncork_stack::{Snapshot, SnapshotState};
 
-/// A place at which `guardian` serves the first who comes.
+/// Makes a place at which `guardian` serves the first client.
 fn place(guardian: impl FnOnce(OwnedFd) + Send + 'static) -> String {
     static PLACES: AtomicU32 = AtomicU32::new(0);
     let number = u64::from(std::process::id()) << 32;
@@ -161,7 +161,8 @@ fn what_is_done_too_late_is_undone() {
         loop {
             let Question { id, request } = hear(&socket);
             match request {
-                // Answered when nobody waits any more. The last is refused, and nothing is to be undone of it.
+                // Answered when the client no longer waits. The last is refused, so there is
+                // nothing to undo.
                 Request::Own { .. } | Request::OwnConnection { .. } => {
                     late += 1;
                     thread::sleep(PATIENCE * 3 / 2);
@@ -207,7 +208,7 @@ fn what_is_done_too_late_is_undone_behind_the_answer_in_whose_middle_that_is_hea
     let place = place(move |socket| {
         welcome(&socket);
         let late = hear(&socket).id;
-        // A device is asked for at any rate.
+        // A device is asked for in any case.
         let next = hear(&socket).id;
         answer(&socket, late, Reply::Done, None);
         answer(&socket, next, Reply::Refused { why: "for this reason".to_owned() }, None);
@@ -217,7 +218,7 @@ fn what_is_done_too_late_is_undone_behind_the_answer_in_whose_middle_that_is_hea
     let (listener, local) = listener();
     assert!(matches!(client.own(local, listener.as_fd()), Err(Error::Slow(_))));
     assert_eq!(client.open(1).unwrap_err().to_string(), "for this reason");
-    // Nobody would be woken to look for it.
+    // Sent by itself, as nothing would wake the client to look for the late answer.
     assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Request::Disown { local });
 }
 
@@ -230,7 +231,7 @@ fn the_answer_to_what_is_not_waited_for_is_kept_until_somebody_does() {
         answer(&socket, first, Reply::Ports { ports: vec![1, 2] }, None);
         answer(&socket, second, Reply::Refused { why: "for this reason".to_owned() }, None);
         answer(&socket, third, Reply::Done, None);
-        // What comes after all that was asked.
+        // The answer to what is asked after all these.
         let fourth = hear(&socket).id;
         answer(&socket, fourth, Reply::Ports { ports: vec![3] }, None);
         thread::sleep(PATIENCE);
@@ -247,7 +248,7 @@ fn the_answer_to_what_is_not_waited_for_is_kept_until_somebody_does() {
     assert_eq!(client.reserved(first).unwrap(), [1, 2]);
     let fourth = ask(&mut client);
     assert_eq!(client.reserved(fourth).unwrap(), [3]);
-    // Once, and what was refused is forgotten, too.
+    // Only once, and what was refused is forgotten, too.
     assert!(matches!(client.reserved(first).unwrap_err(), Error::Language));
 }
 
@@ -264,7 +265,7 @@ fn what_is_over_is_said_in_parts_and_again_when_it_was_not_taken() {
     let (tells, told) = mpsc::channel();
     let place = place(move |socket| {
         welcome(&socket);
-        // It is at something else for a while.
+        // The guardian is busy for a while.
         thread::sleep(Duration::from_millis(300));
         let (mut closes, mut overs) = (Vec::new(), Vec::new());
         loop {
@@ -286,7 +287,7 @@ fn what_is_over_is_said_in_parts_and_again_when_it_was_not_taken() {
     let mut client = Client::connect(&place).unwrap();
     let all: Vec<_> = (0..MANY).map(ends).collect();
     let (closed, over) = all.split_at(usize::from(MANY) / 2);
-    // It cannot be said in one go, and the program does not wait.
+    // It does not fit into one message, and the program does not wait.
     let begun = Instant::now();
     let error = client.over(closed, over).unwrap_err();
     assert!(matches!(error, Error::Slow(_)), "{error}");
@@ -316,7 +317,7 @@ fn ports_that_nobody_wants_when_they_come_are_given_back() {
     let remote: SocketAddr = "10.0.0.2:80".parse().unwrap();
     let [early, late] =
         [(); 2].map(|()| client.reserve(local.ip(), remote, 1, listener.as_fd()).unwrap());
-    // Of one the answer is not here yet.
+    // One of the answers is not here yet.
     client.forsake(early);
     client.settle().unwrap();
     client.check().unwrap();
@@ -368,7 +369,7 @@ fn an_instance_hears_all_words_in_their_order_whatever_it_asks_meanwhile() {
             Some(&memory),
         );
         let asked = hear(&socket).id;
-        // With the number of the question, and one without the socket that it needs.
+        // With the question's number, and once without the socket that it needs.
         answer(&socket, asked, Reply::Guest { program: 6, pid: None, uid: None }, None);
         answer(&socket, asked, Reply::Guest { program: 7, pid: None, uid: None }, Some(&memory));
         answer(&socket, 0, Reply::Granted { program: 7, local }, None);

@@ -21,7 +21,7 @@ use uncork_netns::testing::is_skipped;
 use uncork_stack::Ready;
 use uncork_wire::icmpv4;
 
-/// The stack is driven while `work` is done in the peer's namespace.
+/// Drives the stack while `work` is done in the peer's namespace.
 fn meanwhile<T: Send + 'static>(ours: &mut Ours, work: impl FnOnce() -> T + Send + 'static) -> T {
     static OVER: AtomicBool = AtomicBool::new(false);
     let namespace = ours.peers.name().to_owned();
@@ -36,7 +36,7 @@ fn meanwhile<T: Send + 'static>(ours: &mut Ours, work: impl FnOnce() -> T + Send
     thread.join().unwrap()
 }
 
-/// Answers to one echo request to our address.
+/// Returns the number of answers to one echo request to our address.
 fn echoes() -> usize {
     let (request, id) = (icmpv4::Message::EchoRequest(77, 1), 77);
     let mut message = vec![0; 64];
@@ -49,7 +49,7 @@ fn echoes() -> usize {
     let mut packet = [0; 1500];
     let mut count = 0;
     while let Ok(bytes) = recv(line.as_raw_fd(), &mut packet, MsgFlags::empty()) {
-        // Behind an IPv4 header without options.
+        // After an IPv4 header without options.
         let read = icmpv4::Message::read(&packet[20..bytes]);
         count += usize::from(read.is_ok_and(|(read, _)| read == icmpv4::Message::EchoReply(id, 1)));
     }
@@ -62,7 +62,7 @@ fn the_kernel_goes_on_with_everything_else() {
         return;
     }
     let mut ours = Ours::new("sh-else", false);
-    // Nobody knows anybody's hardware address yet: who asks gets one answer, and an echo comes once.
+    // No hardware address is known yet: a question gets one answer, and an echo comes once.
     assert_eq!(meanwhile(&mut ours, echoes), 1);
     let refused = meanwhile(&mut ours, || TcpStream::connect(("10.93.0.1", PORT + 1)));
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::ConnectionRefused);

@@ -17,10 +17,10 @@ use uncork_netns::testing::is_skipped;
 use uncork_sockdiag::{Name, SockDiag, TcpInfo};
 use uncork_stack::{Detached, Info, Snapshot, SnapshotState, SocketId};
 
-/// What either side sends in all: more than the buffers between them hold.
+/// Octets that either side sends in all: more than the buffers between them hold.
 const BYTES: usize = 24 << 20;
 
-/// A peer that sends and receives at once; whether he got what he should is what his threads say.
+/// A peer that sends and receives at once; its threads check what it received.
 struct Peer {
     sends: thread::JoinHandle<()>,
     receives: thread::JoinHandle<Vec<u8>>,
@@ -47,10 +47,10 @@ impl Peer {
     }
 }
 
-/// What our side has of both streams.
+/// Our side of both streams.
 struct Half {
     socket: SocketId,
-    /// What it sends in all.
+    /// All that it sends.
     all: Vec<u8>,
     read: Vec<u8>,
     written: usize,
@@ -61,7 +61,7 @@ impl Half {
     fn drive(&mut self, ours: &mut Ours, reads: bool) {
         let now = ours.engine.now();
         let stack = ours.engine.stack();
-        // However fast the peer reads, half of it is left for when enough was read.
+        // However fast the peer reads, half of it is kept for after enough was read.
         let until = if reads { BYTES / 2 } else { BYTES };
         let next = &self.all[self.written..until.max(self.written)];
         if let Ok(taken) = stack.send(now, self.socket, next, false) {
@@ -78,7 +78,7 @@ impl Half {
         ours.engine.stack().info(now, self.socket).unwrap()
     }
 
-    /// The rest of both streams over the kernel's socket, to their ends.
+    /// Transfers the rest of both streams over the kernel's socket, to their ends.
     fn goes_on(mut self, kernel: TcpStream) {
         kernel.set_read_timeout(Some(LONG)).unwrap();
         let mut writer = kernel.try_clone().unwrap();
@@ -93,7 +93,7 @@ impl Half {
     }
 }
 
-/// Drives both directions until each queue has something in it, and the stack has gone on for a while.
+/// Drives both directions until each queue holds something, and the stack has run for a while.
 fn in_the_midst(ours: &mut Ours, socket: SocketId) -> Half {
     let mut half = Half { socket, all: pattern(BYTES, 2), read: Vec::new(), written: 0 };
     for _ in 0..200_000 {
@@ -113,7 +113,7 @@ fn in_the_midst(ours: &mut Ours, socket: SocketId) -> Half {
 fn hand_over(ours: &mut Ours, socket: SocketId, family: Family) -> (Detached, TcpStream) {
     let now = ours.engine.now();
     let detached = ours.engine.stack().detach(now, socket).unwrap();
-    // What is on its way meanwhile is nobody's, and lost.
+    // Segments that arrive meanwhile belong to no one, and are lost.
     for _ in 0..20 {
         ours.turn();
         thread::sleep(Duration::from_millis(1));
@@ -122,7 +122,7 @@ fn hand_over(ours: &mut Ours, socket: SocketId, family: Family) -> (Detached, Tc
     let owned = ours.owned.clone();
     let kernel = ours.within(move || {
         let socket = open(&whole.snapshot, family)?;
-        // As it comes to who fills them in: in memory that its program has.
+        // As the process gets it that fills the queues: in memory of its program.
         match queued(&whole)? {
             Some(memory) => fill(socket.as_fd(), &whole.snapshot, &mut octets(memory.as_fd())?)?,
             None => fill(socket.as_fd(), &whole.snapshot, &mut std::io::empty())?,
@@ -175,7 +175,7 @@ fn and_to_a_socket_of_ipv6_and_with_a_peer_that_knows_no_extension() {
     });
 }
 
-/// The peer has ended: there is an end behind what was not read, and the other direction goes on.
+/// The peer has ended: a FIN follows the unread data, and the other direction goes on.
 #[test]
 fn a_peer_that_has_ended_has_ended() {
     if is_skipped("a_peer_that_has_ended_has_ended") {
@@ -204,7 +204,7 @@ fn a_peer_that_has_ended_has_ended() {
     }
 }
 
-/// We have ended: acknowledged, sent and not acknowledged, or not even sent.
+/// We have ended: the FIN is acknowledged, sent but not acknowledged, or not even sent.
 #[test]
 fn our_own_end_is_said_once() {
     if is_skipped("our_own_end_is_said_once") {
@@ -243,7 +243,7 @@ fn our_own_end_is_said_once() {
     }
 }
 
-/// A snapshot of a connection that was real.
+/// Returns the snapshot of a real connection.
 fn real(ours: &mut Ours) -> Snapshot {
     let (socket, _stream) = ours.accepted();
     let now = ours.engine.now();
@@ -252,7 +252,7 @@ fn real(ours: &mut Ours) -> Snapshot {
     snapshot
 }
 
-/// What the kernel says of a connection that it has got, to a peer who is not there to answer.
+/// Returns the kernel's TCP_INFO of a connection handed to it, whose peer does not answer.
 fn told(ours: &Ours, mut snapshot: Snapshot, peer: u16) -> TcpInfo {
     snapshot.remote = SocketAddr::new(NOBODY.parse().unwrap(), peer);
     let detached = Detached::new(snapshot, Vec::new()).unwrap();
@@ -263,7 +263,7 @@ fn told(ours: &Ours, mut snapshot: Snapshot, peer: u16) -> TcpInfo {
     })
 }
 
-/// Every state arrives as what it was.
+/// Every state is handed over as it was.
 #[test]
 fn the_kernel_is_in_the_state_that_the_stack_was_in() {
     if is_skipped("the_kernel_is_in_the_state_that_the_stack_was_in") {
@@ -305,7 +305,7 @@ fn what_the_syns_have_agreed_on_holds() {
     }
     let nothing = Snapshot { timestamp: None, window_shifts: None, sack: false, ..snapshot };
     let info = told(&ours, nothing, 3);
-    // Of which twelve are for timestamps, until it sends without.
+    // Twelve octets are for timestamps, until it sends without.
     assert_eq!((info.options & OPTIONS, info.wscale, info.snd_mss), (0, 0, 688));
 }
 
@@ -322,13 +322,13 @@ fn the_window_is_said_with_the_shift_that_was_agreed_on() {
             Snapshot { window_shifts: shifts, receive_window_bytes: 60_000, ..real.clone() };
         told(&ours, snapshot, port);
         let (_, shift) = shifts.unwrap_or_default();
-        // It may be larger than it was. It must not become smaller.
+        // It may be larger than before. It must not become smaller.
         let window = u32::from(seen.window_to(port)) << shift;
         assert!(window >= 60_000 >> shift << shift, "{window}");
     }
 }
 
-/// This program again, as a process that has the socket and no privilege.
+/// Runs this program again, as a process that has the socket and no privilege.
 #[test]
 fn what_was_not_sent_needs_no_privilege() {
     const TEST: &str = "what_was_not_sent_needs_no_privilege";

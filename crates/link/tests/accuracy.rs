@@ -23,11 +23,11 @@ const DELAY: Duration = Duration::from_millis(5);
 /// Octets of UDP payload; the frame has 42 more.
 const PAYLOAD_BYTES: usize = 1400;
 const FRAME_BYTES: usize = PAYLOAD_BYTES + 42;
-/// As long as 64 frames need at this rate, so that the link is full but never has to drop.
+/// Frames sent at once, when the last ones are through: the link is full but never has to drop.
 const BURST: usize = 64;
 const FRAMES: usize = 200 * BURST;
 
-/// Who sent what when, and when the other end's kernel took it in: nanoseconds since 1970.
+/// When each frame was sent, and when the other end's kernel took it in: nanoseconds since 1970.
 struct Observed {
     sent_ns: Vec<u64>,
     received: Vec<(usize, u64)>,
@@ -55,11 +55,11 @@ fn observe(label: &str, path: Path, frames: usize) -> Result<Observed> {
     let link = thread::spawn(move || run(settings, &stopped, || ready.send(()).unwrap()));
     is_ready.recv()?;
     for (namespace, own, other) in [(&sender, 1, 2), (&receiver, 2, 1)] {
-        // Room for what a sender can write before the link gets its turn.
+        // Room for what a sender can write before the link runs.
         namespace.ip("link set eth0 txqueuelen 5000")?;
         namespace.ip(&format!("link set eth0 address 02:00:00:00:00:0{own} up"))?;
         namespace.ip(&format!("address add 10.77.0.{own}/24 dev eth0"))?;
-        // No ARP among the frames that are counted.
+        // No ARP among the counted frames.
         namespace.ip(&format!(
             "neighbour add 10.77.0.{other} lladdr 02:00:00:00:00:0{other} dev eth0 nud permanent"
         ))?;
@@ -78,7 +78,7 @@ fn observe(label: &str, path: Path, frames: usize) -> Result<Observed> {
     Ok(Observed { sent_ns, received, counts })
 }
 
-/// Sends bursts at just the link's rate, each when the one before it has left.
+/// Sends bursts at exactly the link's rate, each when the one before it has left.
 fn send(outbox: &UdpSocket, frames: usize) -> Result<Vec<u64>> {
     let every = Duration::from_nanos((BURST * FRAME_BYTES * 8) as u64 * 1_000_000_000 / RATE);
     let begin = Instant::now();
@@ -119,7 +119,7 @@ fn receive(inbox: &UdpSocket, frames: usize) -> Result<Vec<(usize, u64)>> {
     }
 }
 
-/// How late each frame was against a link that keeps its rate and delay exactly, in microseconds.
+/// Returns how late each frame was, in microseconds, against a link that is exact.
 fn lateness_us(observed: &Observed) -> Vec<f64> {
     let takes_ns = (FRAME_BYTES * 8) as u64 * 1_000_000_000 / RATE;
     let mut free_ns = 0;
@@ -180,8 +180,8 @@ fn faults_happen_as_often_as_asked_for_and_corruption_does_not_get_past_a_checks
     assert!(near(counts.reordered, 0.09) && near(counts.duplicated, 0.045), "{counts:?}");
     let sound = 4000 - counts.lost + counts.duplicated - counts.corrupted;
     let got = observed.received.len() as u64;
-    // Of a frame that was corrupted and doubled both are bad. What is left is told by checksums:
-    // IP's own for its header, UDP's for the rest.
+    // Both copies of a frame that was corrupted and duplicated are bad. The rest is found by
+    // checksums: IP's own for its header, UDP's for the rest.
     assert!(got <= sound && got + 40 >= sound, "{got} of {sound}: {counts:?}");
     assert!(!observed.received.is_sorted_by_key(|(number, _)| *number));
 }

@@ -1,4 +1,4 @@
-//! The link between two namespaces keeps its promise, and nothing of it stays behind.
+//! The link between two namespaces keeps its promise, and leaves nothing behind.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::io::{BufRead, BufReader};
@@ -13,7 +13,7 @@ use uncork_link::{Counts, Layer, Path, Settings, run};
 use uncork_netns::testing::is_skipped;
 use uncork_netns::{Namespace, PREFIX};
 
-/// Ends the link when the test does, however it does.
+/// Ends the link when the test ends, however it does.
 struct Link {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<anyhow::Result<[Counts; 2]>>>,
@@ -50,7 +50,7 @@ fn link(client: &Namespace, server: &Namespace, path: &Path) -> Link {
     link
 }
 
-/// Shortest of ten round trips through `path`, twice, in milliseconds.
+/// Returns the shortest of ten round trips, twice through `path`, in milliseconds.
 fn shortest_round_trip_ms(label: &str, path: &Path) -> f64 {
     let client = Namespace::new(&format!("{label}c")).unwrap();
     let server = Namespace::new(&format!("{label}s")).unwrap();
@@ -90,7 +90,7 @@ fn a_frame_takes_the_delay_that_was_asked_for() {
         "d20",
         &Path { delay: Duration::from_millis(20), ..Path::default() },
     );
-    // The least of ten: what the scheduler adds to the others is not the link's.
+    // The minimum of ten: what the scheduler adds to the others is not the link's.
     assert!(without < 1.0, "{without} ms without a delay");
     assert!((40.0..41.0).contains(&with), "{with} ms with 40 ms");
 }

@@ -1,4 +1,4 @@
-//! What the kernel knows, between network namespaces.
+//! What the kernel knows of neighbours, between network namespaces.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ struct Link {
     there: Namespace,
 }
 
-/// Whom processes belong to that may do nothing.
+/// An unprivileged user.
 const NOBODY: Uid = Uid::from_raw(65_534);
 const NOBODYS_GROUP: Gid = Gid::from_raw(65_534);
 const THERE: [u8; 6] = [2, 0, 0, 0, 0, 2];
@@ -42,7 +42,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// The next answer, for as long as one may take: the kernel asks three times, a second apart.
+/// Returns the next answer, within the time of one: the kernel asks three times, a second apart.
 fn next(neighbours: &mut Neighbours) -> Option<Answer> {
     let until = Instant::now() + Duration::from_secs(6);
     while Instant::now() < until {
@@ -91,12 +91,12 @@ fn a_neighbour_is_found_without_anybody_having_spoken_to_him_and_followed() {
                     (answer.question.remote, mac_of(Some(answer))),
                     (ip(address), Some(THERE))
                 );
-                // What is known is told again to who asks again.
+                // A known answer is given again to a repeated question.
                 neighbours.ask(Question::of(ip(address)))?;
                 assert_eq!(mac_of(neighbours.poll()?), Some(THERE));
             }
             assert!(quiet(&mut neighbours));
-            // He has another card.
+            // The neighbour gets another MAC address.
             run(&here, "neighbour replace 10.7.0.2 lladdr 02:00:00:00:00:03 dev veth0");
             let moved = next(&mut neighbours);
             assert_eq!(
@@ -104,7 +104,7 @@ fn a_neighbour_is_found_without_anybody_having_spoken_to_him_and_followed() {
                 (Some(ip("10.7.0.2")), Some(MOVED))
             );
             neighbours.forget(Question::of(ip("10.7.0.2")));
-            // The kernel throws his entry away: it is made to find him again.
+            // The kernel drops the neighbour entry, and is made to resolve it again.
             run(&here, "neighbour delete fd07::2 dev veth0");
             run(&there, "link set veth0 address 02:00:00:00:00:03");
             let found = std::iter::from_fn(|| next(&mut neighbours))
@@ -115,7 +115,7 @@ fn a_neighbour_is_found_without_anybody_having_spoken_to_him_and_followed() {
         .unwrap();
 }
 
-/// This program again, as a process without any privilege.
+/// Runs this program again, without any privilege.
 #[test]
 fn it_takes_no_privilege() {
     const TEST: &str = "it_takes_no_privilege";
@@ -160,7 +160,7 @@ fn nobody_there_and_no_route_are_unreachable() {
             run(&here, "-6 route add unreachable 2001:db8::/32");
             assert_eq!(neighbours.way(ip("192.0.2.1"), None)?, None);
             assert_eq!(neighbours.way(ip("2001:db8::1"), None)?, None);
-            // This host's own are nowhere on a link.
+            // This host's own addresses are on no link.
             let own = neighbours.way(ip("10.7.0.1"), None)?.unwrap();
             assert_eq!(own.kind, Kind::Local);
             neighbours.ask(Question::of(ip("10.7.0.1")))?;
@@ -250,7 +250,7 @@ fn whose_device_it_is_and_what_rules_say_of_an_address_counts() {
             neighbours.ask(asked)?;
             let found = |answer: Option<Answer>| answer.map(|answer| answer.found);
             assert_eq!(found(next(&mut neighbours)), Some(Found::Elsewhere));
-            // Whoever has the other device hears something else of the same address, and each of his own.
+            // The other device has another answer for this address, and each question its own.
             let other = Question::by(default, [ip("10.8.0.1")], remote);
             neighbours.ask(other)?;
             run(&here, "neighbour replace 10.8.0.2 lladdr 02:00:00:00:00:03 dev veth1");

@@ -10,14 +10,14 @@ use std::time::Duration;
 use uncork_netns::testing::is_skipped;
 use uncork_script::{Failure, HostError, Kernel, Ours, Script, Side, play};
 
-/// Scripts that are on the kernel at one time: they mostly wait.
+/// Scripts that run on the kernel at one time: they mostly wait.
 const AT_ONCE: usize = 12;
-/// A player who was kept from playing for longer has not played what is written.
+/// A player that was delayed for longer has not played what is written.
 const HELD_UP: Duration = Duration::from_millis(15);
-/// How often such a run is made anew.
+/// How often such a run is repeated.
 const AGAIN: usize = 4;
 
-/// All scripts, by name.
+/// Returns all scripts, by name.
 fn scripts() -> Vec<(String, Script)> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts");
     let mut found: Vec<(String, Script)> = fs::read_dir(directory)
@@ -39,9 +39,9 @@ fn is_for(script: &Script, side: Side) -> bool {
     script.only.as_ref().is_none_or(|(only, _)| *only == side)
 }
 
-/// What a script says of the kernel. A run in which the player himself came too late says nothing.
+/// Plays a script on the kernel. A run in which the player itself came too late proves nothing.
 fn on_the_kernel(name: &str, script: &Script) -> Result<Result<String, Failure>, HostError> {
-    // Names of namespaces must differ, and /run/netns has room for long ones.
+    // Names of namespaces must differ, and /run/netns allows long ones.
     let mut played = Kernel::play(name, script)?;
     for _ in 0..AGAIN {
         match &played {
@@ -103,8 +103,8 @@ fn every_script_holds_on_the_kernel() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// Ends of a script that begins with a SYN and its answer, of which each is wrong, and what is said of it:
-/// on the stack, and on the kernel, which may be later.
+/// Wrong ends of a script that begins with a SYN and its answer, and what is said of each: on the
+/// stack, and on the kernel, which may be later.
 const WRONG: [(&str, &str, &str); 8] = [
     ("> . (0)", "nothing came in time", "nothing came in time"),
     ("< P. 1(10) ack 9\n> R 8(0)", "got a> R 9", "got a> R 9"),

@@ -1,5 +1,5 @@
-//! Two stacks in one thread, back to back over the port in memory, against the real clock, in time on the processor:
-//! `cargo run --release -p uncork-sim --example memory`.
+//! Two stacks in one thread, back to back over the port in memory, against the real clock, in CPU
+//! time: `cargo run --release -p uncork-sim --example memory`.
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot be made ends")]
 
 use std::net::SocketAddr;
@@ -172,7 +172,7 @@ fn resident_bytes() -> f64 {
     statm.split(' ').nth(1).unwrap().parse::<f64>().unwrap() * 4096.0
 }
 
-/// Seconds that this thread was on a processor: others on the machine do not count.
+/// Returns this process's CPU time in seconds: other load on the machine does not count.
 fn on_cpu() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/schedstat").unwrap();
     stat.split(' ').next().unwrap().parse::<f64>().unwrap() * 1e-9

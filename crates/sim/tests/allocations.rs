@@ -1,5 +1,6 @@
-//! Nothing is allocated for a packet, as the head of `uncork-stack` promises: two stacks in memory, and an allocator that
-//! counts. What is warm stays so: by then each buffer, record and place has been needed once.
+//! Nothing is allocated for a packet, as the head of `uncork-stack` promises: two stacks in memory,
+//! and an allocator that counts. All is warmed up first: by then each buffer, record and slot has
+//! been needed once.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
@@ -13,20 +14,20 @@ use uncork_packet::{Capabilities, Instant, Medium};
 use uncork_stack::{Config, ListenerId, Mac, RecvError, SendError, SocketId, Stack};
 
 thread_local! {
-    /// Blocks that this thread has asked for, or for a longer one: the harness has threads, too.
+    /// Blocks that this thread has allocated or enlarged: the harness has threads, too.
     static BLOCKS: Cell<u64> = const { Cell::new(0) };
 }
 
 struct Counting;
 
 fn count() {
-    // Who is about to end counts no more.
+    // A thread that is about to end counts no more.
     let _ = BLOCKS.try_with(|blocks| blocks.set(blocks.get() + 1));
 }
 
-// SAFETY: each call goes on to the system's allocator as it came, and what that gives is given on: its promises hold. To
-// count asks for no memory: the thread's counter is a constant at first, without a destructor, and so has its place from
-// the thread's beginning.
+// SAFETY: each call is passed on to the system's allocator unchanged, and so is its result: the
+// system's promises hold. Counting does not allocate: the thread's counter is constant-initialised
+// and has no destructor, and so has its place from the thread's beginning.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
@@ -42,7 +43,7 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         count();
-        // SAFETY: as our caller promises: the block is the system's, as all that we give are.
+        // SAFETY: as our caller promises: the block is the system's, as are all that we return.
         unsafe { System.realloc(block, layout, bytes) }
     }
 
@@ -65,7 +66,7 @@ const MESSAGE: [u8; 64] = [7; 64];
 struct Node {
     stack: Stack,
     port: memory::Port,
-    /// Of so many frames that come one is lost; none with zero.
+    /// One frame in this many that arrive is lost; none with zero.
     loses: u64,
     came: u64,
 }
@@ -78,7 +79,7 @@ impl Node {
         Self { stack, port, loses, came: 0 }
     }
 
-    /// What an engine does in a turn; whether anything has happened.
+    /// Does what an engine does in a turn; returns whether anything has happened.
     fn turn(&mut self, now: Instant) -> bool {
         let Self { stack, port, loses, came } = self;
         let took = port.receive(64, &mut |frame| {
@@ -124,7 +125,7 @@ impl Pair {
         SocketAddr::from(([10, 0, 0, 2], PORT))
     }
 
-    /// A turn of both; where nothing has happened, time goes on to what happens next.
+    /// Makes a turn of both; where nothing has happened, advances time to the next timer.
     fn turn(&mut self) {
         self.now += TURN;
         let now = self.now;
@@ -164,7 +165,7 @@ impl Pair {
         }
     }
 
-    /// So many octets from one to the other.
+    /// Transfers `bytes` octets from one to the other.
     fn transfer(&mut self, (from, sender): (usize, SocketId), to: SocketId, bytes: usize) {
         static OCTETS: [u8; 65_536] = [1; 65_536];
         let (mut sent, mut got) = (0, 0);
@@ -177,7 +178,7 @@ impl Pair {
         }
     }
 
-    /// A request and its answer on each connection, some octets the one way, and some the other.
+    /// Plays a request and its answer on each connection, and sends octets in both directions.
     fn work(&mut self, ends: &[[SocketId; 2]], requests: usize, bytes: usize) {
         for _ in 0..requests {
             for [client, server] in ends {
@@ -192,14 +193,14 @@ impl Pair {
     }
 }
 
-/// A place of the wheel of timers is made room for when a timer stands there for the first time. All that those of a connection
-/// come to have had one within so much time, and further ones are for what is further away than this.
+/// A slot of the timer wheel allocates when a timer stands in it for the first time. All slots that
+/// a connection reaches have had one within this time; others are for timers further away.
 const ROUND: Duration = Duration::from_secs(75);
-/// Between two requests, so that no place is left out.
+/// Pause between two requests, so that no slot is left out.
 const PAUSE: Duration = Duration::from_micros(900);
 
-/// How many blocks a pair asks for when it has done the same before, and time has gone round the wheel; and for how many
-/// packets.
+/// Returns how many blocks a pair allocates once it has done the same before and time has gone
+/// round the wheel, and for how many packets.
 fn blocks(capabilities: Capabilities, loses: u64, connections: usize) -> (u64, u64) {
     let mut pair = Pair::new(capabilities, loses);
     let ends: Vec<_> = (0..connections).map(|_| pair.connect()).collect();
@@ -242,7 +243,7 @@ fn a_packet_costs_an_allocation() {
     }
 }
 
-/// Where many have timers, more of them than ever before may come to one place of the wheel.
+/// Where many have timers, more of them than ever before may fall into one slot of the wheel.
 #[test]
 fn a_packet_of_one_of_many_connections_costs_an_allocation() {
     for (what, capabilities) in kinds() {

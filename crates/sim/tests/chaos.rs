@@ -1,5 +1,5 @@
-//! Any interleaving of what two programs do, over a path that does anything to their packets, ends in the
-//! same bytes, once and in order, or in a failure that says so.
+//! Any interleaving of what two programs do, over a path that does anything to their packets, ends
+//! in the same bytes, once and in order, or in a reported failure.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
@@ -27,7 +27,7 @@ enum Step {
     Hold(bool),
     ShutWrite,
     ShutRead,
-    /// Having waited first, if it lingers.
+    /// After waiting, if SO_LINGER is set.
     Close,
     Linger(Option<u16>),
     KeepAlive(KeepAlive),
@@ -55,18 +55,18 @@ fn step() -> impl Strategy<Value = Step> {
         // Long enough that most connections outlive it.
         1 => proptest::option::of(2u64..120)
             .prop_map(|seconds| Step::UserTimeout(seconds.map(Duration::from_secs))),
-        // No less than IPv6 has.
+        // No less than the minimum of IPv6.
         1 => (1280u16..3000).prop_map(Step::Mtu),
     ]
 }
 
-/// What one of the two does in the middle, whatever the other one is about.
+/// What one of the two does at any moment, whatever the other is doing.
 #[derive(Debug, Clone, Copy)]
 enum Cut {
     Abort,
     ShutRead,
     Close,
-    /// With SO_LINGER, for so many seconds.
+    /// With SO_LINGER, for this many seconds.
     CloseLingering(u16),
 }
 
@@ -127,7 +127,7 @@ fn setup() -> impl Strategy<Value = Setup> {
             device.max_train_bytes = device.max_train_bytes.max(device.mtu.into());
             let mut ways = ways;
             for way in &mut ways {
-                // What only devices do to a frame whose checksum is not filled in is not the wire's.
+                // Checksums are not filled in yet: damage would be the device's, not the wire's.
                 way.corrupt = if device.completes_checksums { 0.0 } else { way.corrupt };
             }
             Setup { configs, devices: [device; 2], ways, batch, seed, ipv6 }
@@ -144,7 +144,7 @@ struct End {
     shut: bool,
     failed: bool,
     finished: bool,
-    /// It wants to hear nothing more: an end that it sees need not be the peer's.
+    /// It has shut down reading: an end that it sees need not be the peer's.
     deaf: bool,
     closed: bool,
 }
@@ -266,11 +266,11 @@ impl End {
 /// How a connection is opened with Fast Open.
 #[derive(Debug, Clone, Copy)]
 struct Dash {
-    /// Octets that are given to be sent before anything has left.
+    /// Octets that are written before anything has left.
     bytes: usize,
-    /// What has become of the server's keys since the client got its cookie: how often they changed.
+    /// How often the server's keys have changed since the client got its cookie.
     changes: u8,
-    /// Connections that the server lets be open before their handshake is over.
+    /// Connections that the server allows to be open before their handshake is over.
     pending: u32,
     /// The client has no cookie.
     first_time: bool,
@@ -290,7 +290,7 @@ fn dash() -> impl Strategy<Value = Dash> {
     )
 }
 
-/// Gets a cookie over a path without faults, and opens a connection over the one that has them; gives it
+/// Gets a cookie over a path without faults, and opens a connection over the faulty one; returns it
 /// and how much it has taken.
 fn open_fast(
     pair: &mut Pair,
@@ -359,16 +359,16 @@ fn play(setup: &Setup, steps: &[(bool, Step)], cut: Option<(usize, Cut)>, dash: 
         server = server.or_else(|| pair.hosts[1].stack.accept(listener));
         let now = pair.now;
         let stack = &mut pair.hosts[0].stack;
-        // Who ends a connection before it is open has none (RFC 9293 §3.10.4), and with Fast Open the
-        // server's may be open first.
+        // A connection that ends before it is open ceases to exist (RFC 9293 §3.10.4), and with
+        // Fast Open the server's may be open first.
         let open = stack.info(now, client).is_some_and(|info| info.state.is_synchronised());
         (server.is_none() || !open) && stack.take_error(client).is_none()
     });
-    // Seven SYNs can all be lost; then there is nothing to see.
+    // All seven SYNs can be lost; then there is nothing to check.
     let Some(server) = server else { return };
     let mut ends = [End::new(0, client), End::new(1, server)];
     ends[0].sent = begun;
-    // A reset can be lost, and whoever has nothing to send would never know.
+    // A reset can be lost, and an end with nothing to send would never notice.
     let (idle, interval) = (Duration::from_secs(600), Duration::from_secs(10));
     let keep_alive = KeepAlive { idle, interval, probes: 9 };
     ends.iter().for_each(|end| end.set(&mut pair, SocketOption::KeepAlive(Some(keep_alive))));

@@ -11,7 +11,7 @@ use uncork_stack::{
 
 use crate::common::{PORT, delayed};
 
-/// A client and a server, ten milliseconds apart, that both want it.
+/// Returns a client and a server, ten milliseconds apart, that both have Fast Open on.
 fn opened(ipv6: bool) -> (Pair, ListenerId) {
     let mut setup = Setup { ipv6, ..delayed(10) };
     for config in &mut setup.configs {
@@ -24,7 +24,7 @@ fn opened(ipv6: bool) -> (Pair, ListenerId) {
     (pair, listener)
 }
 
-/// Asks, and gives the time until the answer has come, and whether the SYN has taken the question along.
+/// Asks; returns the time until the answer has come, and whether the SYN carried the question.
 fn ask(pair: &mut Pair, listener: ListenerId) -> (Duration, bool) {
     let began = pair.now;
     let begun = pair.begin_connect_fast(PORT);
@@ -79,7 +79,7 @@ fn a_server_that_has_changed_its_key_costs_the_round_trip_once() {
         assert_eq!(ask(&mut pair, listener), (40 * MILLIS, false));
         assert_eq!(ask(&mut pair, listener), (20 * MILLIS, true));
     }
-    // With the old one kept for a while, nobody notices.
+    // With the old key kept for a while, the change goes unnoticed.
     let keys = pair.hosts[1].stack.fast_open_keys(None).rotated([3; 16]);
     pair.hosts[1].stack.set_fast_open_keys(None, keys);
     assert_eq!(ask(&mut pair, listener), (20 * MILLIS, true));

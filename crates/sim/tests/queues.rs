@@ -1,4 +1,4 @@
-//! How long a queue a bulk sender makes in its own device: the point of small queues.
+//! The queue that a bulk sender builds in its own device: the point of small queues.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::common::{connected, transfer};
 
 const RATE: u64 = 100_000_000;
 
-/// A bulk transfer over a device of 100 Mbit/s, with two milliseconds of round trip: the
-/// longest time that a frame waited in it, and megabits a second.
+/// Runs a bulk transfer over a device of 100 Mbit/s, with two milliseconds of round trip; returns
+/// the longest time that a frame waited in it, and megabits a second.
 fn bulk(config: Config, reports: bool) -> (Duration, f64) {
     let delay = Duration::from_millis(1);
     let device = Capabilities {
@@ -28,7 +28,7 @@ fn bulk(config: Config, reports: bool) -> (Duration, f64) {
         ..Setup::default()
     };
     let (mut pair, client, server, _) = connected(&setup);
-    // What happens in the first round trips, before anything is known, is the first window's doing.
+    // The first round trips, before anything is known, are due to the initial window.
     transfer(&mut pair, (0, client), (1, server), 1 << 20, Duration::from_secs(60));
     pair.reset_tally(0);
     let bytes = 20 << 20;
@@ -52,7 +52,8 @@ fn without_completions_the_queue_is_as_long_as_slow_start_makes_it() {
     assert!(wait >= Duration::from_millis(5), "{wait:?}");
 }
 
-/// Whoever has sent single segments has had their ACKs late, each by a delayed ACK's 40 ms: the smoothed round trip is that.
+/// A connection that has sent single segments has had its ACKs late, each by a delayed ACK's 40 ms:
+/// that is its smoothed round trip.
 #[test]
 fn what_follows_late_acks_is_not_paced_as_if_the_path_were_slow() {
     let near = Conditions { delay: Duration::from_micros(25), ..Conditions::default() };
@@ -65,7 +66,7 @@ fn what_follows_late_acks_is_not_paced_as_if_the_path_were_slow() {
     let setup = Setup { devices: [device; 2], ways: [near; 2], ..Setup::default() };
     let (mut pair, client, server, _) = connected(&setup);
     let patience = Duration::from_secs(1);
-    // Nobody reads, which would acknowledge.
+    // The server does not read, as that would acknowledge.
     for _ in 0..40 {
         let now = pair.now;
         assert_eq!(pair.hosts[0].stack.send(now, client, &[0; 100], false), Ok(100));

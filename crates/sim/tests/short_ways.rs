@@ -1,5 +1,5 @@
-//! The short ways that segments of a conversation take (`Config::short_ways`) are not to be told from the general
-//! one: the same chance gives the same frames, the same news and the same figures.
+//! The short paths that segments of a conversation take (`Config::short_ways`) cannot be told from
+//! the general one: the same seed gives the same frames, the same events and the same figures.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -54,7 +54,7 @@ fn setup(seed: u64, dice: &mut Dice, short_ways: bool) -> Setup {
     Setup { configs: [config.clone(), config], devices, ways, batch, seed, ipv6: false }
 }
 
-/// Both say something now and then, mostly little, and read what has come, mostly at once.
+/// Has both sides write now and then, mostly little, and read what has come, mostly at once.
 fn converse(seed: u64, short_ways: bool) -> Seen {
     let mut dice = Dice::new(seed);
     let mut pair = Pair::new(&setup(seed, &mut dice, short_ways));
@@ -111,7 +111,7 @@ fn say(pair: &mut Pair, (side, end): (usize, SocketId), sent: &mut usize, dice: 
     *sent += said.unwrap_or(0);
 }
 
-/// Does something that is not of every conversation, after which it goes on.
+/// Does something unusual, after which the conversation goes on.
 fn meddle(pair: &mut Pair, (side, end): (usize, SocketId), dice: &mut Dice) {
     let now = pair.now;
     let stack = &mut pair.hosts[side].stack;
@@ -165,6 +165,6 @@ fn nobody_can_tell_which_way_a_segment_took() {
         let counts = |seen: &Seen| (seen.frames.len(), seen.infos.len());
         assert_eq!(counts(&short), counts(&general), "seed {seed}");
     }
-    // Or nothing was tried.
+    // Otherwise nothing was tested.
     assert!(predicted > 2_000, "{predicted}");
 }

@@ -1,4 +1,5 @@
-//! Throughput by loss, delay and reordering: a snapshot, so that a change of any of the algorithms shows.
+//! Throughput by loss, delay and reordering: a snapshot, so that a change of any of the algorithms
+//! shows.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::fmt::Write as _;
@@ -12,7 +13,7 @@ use crate::common::{connected, transfer};
 
 const BYTES: usize = 4 << 20;
 
-/// Megabits a second of four megabytes, the median of three runs.
+/// Returns the megabits a second of four megabytes, the median of three runs.
 fn measure(conditions: Conditions, congestion: Algorithm) -> f64 {
     let mut rates: Vec<f64> = (0..3)
         .map(|seed| {
@@ -20,7 +21,7 @@ fn measure(conditions: Conditions, congestion: Algorithm) -> f64 {
             let setup = Setup {
                 seed,
                 configs: [config.clone(), config],
-                // Losses are those of data; ACKs come through.
+                // Only data is lost; all ACKs come through.
                 ways: [conditions, Conditions { loss: 0.0, reorder: 0.0, ..conditions }],
                 ..Setup::default()
             };
@@ -63,8 +64,8 @@ fn by_loss_and_delay() {
     insta::assert_snapshot!(text);
 }
 
-/// Megabits a second of sixteen megabytes to a host that only receives, over a path that is so many milliseconds long
-/// each way for the handshake, and then as long.
+/// Returns the megabits a second of sixteen megabytes to a host that only receives, over a path
+/// whose one-way delay is `at_first` milliseconds for the handshake, and `later` afterwards.
 fn measure_of_receiver(at_first: u64, later: u64, timestamps: bool) -> f64 {
     let way = |millis| Conditions {
         delay: Duration::from_millis(millis),
@@ -81,7 +82,7 @@ fn measure_of_receiver(at_first: u64, later: u64, timestamps: bool) -> f64 {
     let patience = Duration::from_secs(3600);
     let took = transfer(&mut pair, (0, client), (1, server), 4 * BYTES, patience).unwrap();
     let known = pair.hosts[1].stack.info(pair.now, server).unwrap().receiver_round_trip;
-    // And what the queue takes.
+    // Plus the delay of the queue.
     let round_trips = Duration::from_millis(2 * later)..Duration::from_millis(2 * later + 320);
     assert!(round_trips.contains(&known), "{known:?}");
     4.0 * BYTES as f64 * 8e-6 / took.as_secs_f64()
@@ -89,8 +90,9 @@ fn measure_of_receiver(at_first: u64, later: u64, timestamps: bool) -> f64 {
 
 #[test]
 fn a_receivers_window_follows_a_path_that_has_become_longer() {
-    // Who only receives measures no round trip but the handshake's: his window stayed at 64 KiB, which is 5 Mbit/s in
-    // 100 ms. Without timestamps he knows how long a whole window takes (tcp_rcv_rtt_measure).
+    // A host that only receives measures no round trip but the handshake's: its window stayed at 64
+    // KiB, which is 5 Mbit/s in 100 ms. Without timestamps it knows how long a whole window takes
+    // (tcp_rcv_rtt_measure).
     for timestamps in [true, false] {
         for later in [50, 100] {
             let as_ever = measure_of_receiver(later, later, timestamps);
@@ -100,8 +102,8 @@ fn a_receivers_window_follows_a_path_that_has_become_longer() {
     }
 }
 
-/// How many milliseconds 64 MB take through 10 Gbit/s whose round trip is that many microseconds for the handshake and the first
-/// octet, and then as many.
+/// Returns the milliseconds that 64 MB take at 10 Gbit/s, where the round trip is `at_first` µs for
+/// the handshake and the first octet, and `later` µs afterwards.
 fn ramp(at_first: u64, later: u64) -> f64 {
     let way = |round_trip, rate| Conditions {
         delay: Duration::from_micros(round_trip / 2),
@@ -128,8 +130,9 @@ fn ramp(at_first: u64, later: u64) -> f64 {
 
 #[test]
 fn slow_start_goes_on_where_the_round_trip_is_a_little_above_its_shortest() {
-    // It ended at a few segments where trains were late by less than four of them take (hystart_ack_delay), and growth was a
-    // segment per round trip from there on (bictcp_update): 75, 77, 99, 156, 299 and 593 ms. The link takes 54.
+    // Slow start ended at a few segments where trains were late by less than four of them take
+    // (hystart_ack_delay), and from there on the window grew by a segment per round trip
+    // (bictcp_update): 75, 77, 99, 156, 299 and 593 ms. The link takes 54.
     for (shortest, later, most) in [
         (200, 200, 60.0),
         (200, 210, 60.0),

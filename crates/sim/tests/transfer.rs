@@ -40,7 +40,7 @@ fn a_megabyte_over_ethernet_after_asking_who_is_there() {
             device.medium = Medium::Ethernet;
         }
         let (mut pair, client, server, _) = connected(&setup);
-        // Two round trips, one of them to ask; not the second until it is asked again.
+        // Two round trips, one of them for address resolution, and no wait for a repeated request.
         assert!(pair.now < uncork_stack::Instant::from_millis(20), "{:?}", pair.now);
         transfer(&mut pair, (0, client), (1, server), 1 << 20, MINUTES).unwrap();
     }
@@ -70,8 +70,8 @@ fn a_megabyte_through_every_kind_of_trouble() {
 
 #[test]
 fn without_sack_or_timestamps_losses_are_repaired_too() {
-    // A peer without extensions is not to be had from our own stack; a MTU of 576 and loss of ACKs
-    // at least makes every segment count.
+    // Our own stack cannot play a peer without extensions; an MTU of 576 and loss of ACKs at least
+    // make every segment count.
     let conditions =
         Conditions { delay: Duration::from_millis(5), loss: 0.05, ..Conditions::default() };
     let mut setup = Setup::both(conditions);
@@ -137,7 +137,7 @@ fn nobody_answers() {
 
 #[test]
 fn a_path_that_becomes_slow_at_once_costs_a_few_segments_and_no_window() {
-    // RFC 5682, RFC 3522: the timeouts are wrong, and what they have done is taken back.
+    // RFC 5682, RFC 3522: the timeouts are spurious, and their effects are undone.
     let mut setup = delayed(10);
     for way in &mut setup.ways {
         way.rate = Some(50_000_000);
@@ -155,7 +155,7 @@ fn a_path_that_becomes_slow_at_once_costs_a_few_segments_and_no_window() {
     assert!(after >= before, "{before} became {after}");
 }
 
-/// The longest packet that the first host sends from now on.
+/// Tracks the longest packet that the first host sends from now on.
 fn watch(pair: &mut Pair) -> Rc<Cell<usize>> {
     let longest = Rc::new(Cell::new(0));
     let seen = Rc::clone(&longest);
@@ -173,7 +173,7 @@ fn a_device_whose_mtu_becomes_smaller_costs_no_timeout_and_one_that_becomes_larg
     let setup = delayed(10);
     let (mut pair, client, server, listener) = connected(&setup);
     transfer(&mut pair, (0, client), (1, server), 1 << 20, MINUTES).unwrap();
-    // A flight of the old length that the device refuses, and another connection that rests.
+    // A flight of the old length that the device refuses, and another connection that is idle.
     let (rests, _) = pair.connect(listener, PORT);
     pair.set_way(0, Conditions { loss: 1.0, ..setup.ways[0] });
     let now = pair.now;
@@ -197,7 +197,7 @@ fn a_device_whose_mtu_becomes_smaller_costs_no_timeout_and_one_that_becomes_larg
         pair.hosts[0].stack.info(now, socket).unwrap().path_mtu
     };
     assert_eq!([client, rests].map(|socket| path_mtu(&mut pair, socket)), [1000; 2]);
-    // Larger than it ever was: as far as the peer takes it, which has said so when it was 1500.
+    // Larger than ever: up to what the peer announced when its MTU was 1500.
     for host in [0, 1] {
         pair.set_mtu(host, 9000);
     }
@@ -211,7 +211,7 @@ fn a_device_whose_mtu_becomes_smaller_costs_no_timeout_and_one_that_becomes_larg
 
 #[test]
 fn an_octet_that_has_the_number_of_the_syn() {
-    // Four GiB later, and acknowledged up to there; by IPv6, which has no short ways.
+    // Four GiB later, with all before that acknowledged; over IPv6, which has no short paths.
     let setup = Setup { ipv6: true, ..Setup::both(Conditions::default()) };
     let (mut pair, client, server, _) = connected(&setup);
     for octets in [usize::try_from(u32::MAX).unwrap(), 1, 1000, 100_000] {
@@ -221,8 +221,9 @@ fn an_octet_that_has_the_number_of_the_syn() {
 
 #[test]
 fn who_has_no_neighbour_any_more_is_given_up_for_that() {
-    // Nobody answers for his address, so that what is written does not even leave: all the same it is given up after as many tries.
-    // Linux says EHOSTUNREACH of that (arp_error_report, tcp_write_err), and of probes that it has asked in vain.
+    // The peer's address is not resolved any more, so that what is written does not even leave; the
+    // connection is still given up after as many tries. Linux reports EHOSTUNREACH for that
+    // (arp_error_report, tcp_write_err), and for probes for which it has asked in vain.
     let sends = |socket: SocketId, pair: &mut Pair| {
         let now = pair.now;
         pair.hosts[0].stack.send(now, socket, &[0; 100], false).unwrap();
@@ -238,7 +239,7 @@ fn who_has_no_neighbour_any_more_is_given_up_for_that() {
         let devices = [Capabilities::plain(Medium::Ethernet, 1500); 2];
         let (mut pair, client, _, listener) = connected(&Setup { devices, ..delayed(10) });
         let (other, _) = pair.connect(listener, PORT);
-        // What is known of each other is old by then.
+        // By then both neighbour entries are stale.
         pair.run_for(Duration::from_secs(120));
         let gone = Conditions { loss: 1.0, ..Conditions::default() };
         pair.set_way(0, gone);

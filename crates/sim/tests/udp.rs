@@ -1,4 +1,5 @@
-//! Datagrams between two stacks: who gets them, who is told that nobody did, and what the network may do.
+//! Datagrams between two stacks: which socket gets them, who is told that none did, and what the
+//! network may do.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
@@ -13,7 +14,7 @@ use crate::common::delayed;
 
 const PORT: u16 = 53;
 
-/// A server at all addresses, and a client that is connected to it.
+/// Binds a server to all addresses, and connects a client to it.
 fn opened(setup: &Setup) -> (Pair, UdpId, UdpId) {
     let mut pair = Pair::new(setup);
     let any: IpAddr =
@@ -44,7 +45,7 @@ fn a_datagram_goes_there_and_an_answer_comes_back() {
         let (mut pair, client, server) = opened(&setup);
         let mut buffer = [0; 2000];
         assert_eq!(pair.hosts[0].stack.udp_receive(client, &mut buffer), Err(UdpError::WouldBlock));
-        // Two, so that the second waits for the neighbour behind the first; one is empty.
+        // Two, so that the second waits for the neighbour after the first; one is empty.
         pair.hosts[0].stack.udp_send(client, None, b"how much?").unwrap();
         pair.hosts[0].stack.udp_send(client, None, b"").unwrap();
         pair.run_for(Duration::from_millis(100));
@@ -116,7 +117,7 @@ fn the_socket_that_says_most_exactly_what_it_wants_gets_it() {
     assert_eq!(server.udp_bind(at), Err(UdpError::AddressInUse));
     let elsewhere = SocketAddr::new("10.0.0.77".parse().unwrap(), PORT);
     assert_eq!(server.udp_bind(elsewhere), Err(UdpError::NotOurs));
-    // One for a peer who is somebody else gets nothing.
+    // A socket that is connected to another peer gets nothing.
     let other = server.udp_bind(SocketAddr::new(address, PORT + 1)).unwrap();
     server.udp_connect(other, Some(SocketAddr::new(ours.ip(), ours.port() ^ 1))).unwrap();
     pair.hosts[0].stack.udp_send(client, Some(SocketAddr::new(address, PORT + 1)), b"a").unwrap();
@@ -126,7 +127,7 @@ fn the_socket_that_says_most_exactly_what_it_wants_gets_it() {
     let server = &mut pair.hosts[1].stack;
     assert_eq!(server.udp_receive(other, &mut buffer), Err(UdpError::WouldBlock));
     assert_eq!(server.udp_receive(any, &mut buffer).unwrap().bytes, 1);
-    // Connected to the right one it does; and after that to everybody again.
+    // Connected to the right peer it gets that one's only; at the end it is disconnected again.
     server.udp_connect(other, Some(ours)).unwrap();
     let free = pair.hosts[0].stack.udp_bind(SocketAddr::new(ours.ip(), 0)).unwrap();
     for socket in [client, free] {

@@ -10,8 +10,8 @@ use crate::common::Lab;
 
 const NOTHING: [&str; 0] = [];
 
-/// A connection whose quick ACKs are spent: the peer has sent sixteen small segments; gives where its
-/// numbers are.
+/// Returns a connection whose quick ACKs are spent, as the peer has sent sixteen small segments,
+/// and the peer's next sequence number.
 fn spent(lab: &mut Lab) -> (SocketId, usize) {
     let socket = lab.accepted("mss 1460");
     for n in 0..16 {
@@ -22,7 +22,7 @@ fn spent(lab: &mut Lab) -> (SocketId, usize) {
     (socket, 1601)
 }
 
-/// The same, and the peer has sent a segment of full size, so that the size is known.
+/// Like [`spent`], after the peer has sent one full-sized segment, so that the size is known.
 fn spent_and_of_known_size(lab: &mut Lab) -> (SocketId, usize) {
     let (socket, seq) = spent(lab);
     lab.send(&format!(". {seq}:0(1460) ack 1 win 65535"));
@@ -51,12 +51,12 @@ fn every_second_full_segment_is_acknowledged_at_once() {
     assert_eq!(lab.take(), [format!(". 1:1(0) ack {}", seq + 2920)]);
 }
 
-/// Whether the reading of one full segment acknowledges it.
+/// Returns whether reading one full segment causes its ACK.
 fn is_acknowledged_by_reading(flags: &str, joined: bool) -> bool {
     let mut lab = Lab::new(Config::default());
     let (socket, seq) = spent_and_of_known_size(&mut lab);
     if joined {
-        // Both are acknowledged when the second one has come, and at once.
+        // Both are acknowledged at once, when the second arrives.
         lab.send(&format!(". {seq}:0(1460) ack 1 win 65535"));
         lab.send(&format!("{flags} {}:0(1460) ack 1 win 65535", seq + 1460));
         return lab.take().len() == 1;
@@ -84,7 +84,7 @@ fn a_train_counts_as_the_segments_it_is_made_of() {
     assert_eq!(lab.take(), [format!(". 1:1(0) ack {}", seq + 8760)]);
 }
 
-/// A connection to a program that looks at what has come behind the turn.
+/// Returns a connection of a program that looks at received data only after the turn.
 fn patient() -> (Lab, SocketId) {
     patient_with(Config::default())
 }
@@ -104,7 +104,7 @@ fn a_quick_ack_waits_for_the_answer_of_who_has_not_looked_yet() {
     lab.read(socket).unwrap();
     lab.write(socket, 50);
     assert_eq!(lab.take(), ["P. 1:51(50) ack 101"]);
-    // It has spent what an ACK of its own would have.
+    // The answer has spent the credit that an ACK of its own would have spent.
     assert_eq!(lab.stack.info(lab.now, socket).unwrap().quick_acks, 15);
     lab.wait(30);
     assert_eq!(lab.take(), NOTHING);
@@ -113,7 +113,7 @@ fn a_quick_ack_waits_for_the_answer_of_who_has_not_looked_yet() {
 #[test]
 fn who_reads_without_answering_acknowledges() {
     let (mut lab, socket) = patient();
-    // That not all is read makes no difference, nor that more would follow.
+    // Reading only a part makes no difference, nor does a missing PSH.
     for n in 0..16 {
         lab.send(&format!(". {}:0(100) ack 1 win 65535", 1 + n * 100));
         assert_eq!(lab.take(), NOTHING, "segment {n}");
@@ -157,12 +157,12 @@ fn what_is_more_than_haste_waits_for_nobody() {
     assert_eq!(lab.take(), NOTHING);
     lab.send(". 1461:0(1460) ack 1 win 65535");
     assert_eq!(lab.take(), [". 1:1(0) ack 2921"]);
-    // Out of order, and what was missing.
+    // Out of order, and then the missing segment.
     lab.send(". 4381:0(1460) ack 1 win 65535");
     assert_eq!(lab.take().len(), 1);
     lab.send(". 2921:0(1460) ack 1 win 65535");
     assert_eq!(lab.take(), [". 1:1(0) ack 5841"]);
-    // What has come before.
+    // A duplicate.
     lab.send(". 1:0(1460) ack 1 win 65535");
     assert_eq!(lab.take().len(), 1);
 }
@@ -184,7 +184,7 @@ fn a_fin_waits_for_the_other_one() {
     let (mut lab, _) = patient();
     lab.send("F. 1:0(0) ack 1 win 65535");
     assert_eq!(lab.until_something(), (1.0, vec![". 1:1(0) ack 2".to_owned()]));
-    // That was lost.
+    // That ACK was lost.
     lab.send("F. 1:0(0) ack 1 win 65535");
     assert_eq!(lab.take(), [". 1:1(0) ack 2"]);
 }
@@ -222,14 +222,14 @@ fn an_answer_carries_the_ack_and_whoever_answers_delays() {
     lab.send("P. 1:0(100) ack 1 win 65535");
     lab.write(socket, 50);
     assert_eq!(lab.take(), ["P. 1:51(50) ack 101"]);
-    // It was an answer: the next request waits for one too, although credits are left.
+    // That was an answer: the next request waits for one too, although credits are left.
     let info = lab.stack.info(lab.now, socket).unwrap();
     assert!(info.ping_pong && info.quick_acks == 15);
     lab.send("P. 101:0(100) ack 51 win 65535");
     assert_eq!(lab.take(), NOTHING);
     let (millis, _) = lab.until_something();
     assert_eq!(millis, 40.0);
-    // No answer came: no ping-pong (tcp_delack_timer_handler).
+    // No answer came, so ping-pong mode ends (tcp_delack_timer_handler).
     assert!(!lab.stack.info(lab.now, socket).unwrap().ping_pong);
 }
 
@@ -242,7 +242,7 @@ fn tcp_quickack_acknowledges_at_once_and_leaves_ping_pong() {
     lab.take();
     lab.send("P. 101:0(100) ack 51 win 65535");
     assert_eq!(lab.take(), NOTHING);
-    // Not while something is left to be read, whose reader may yet answer (tcp_cleanup_rbuf).
+    // Not while data is left to be read, whose reader may yet answer (tcp_cleanup_rbuf).
     lab.stack.set_option(lab.now, socket, SocketOption::QuickAck(true));
     assert_eq!(lab.take(), NOTHING);
     lab.stack.set_option(lab.now, socket, SocketOption::QuickAck(false));
@@ -266,7 +266,7 @@ fn what_is_out_of_order_is_acknowledged_at_once_with_what_is_missing() {
     assert_eq!(lab.take(), [". 1:1(0) ack 1 <sack 2001:2501,sack 1001:1501>"]);
     lab.send(". 1:0(1000) ack 1 win 65535");
     assert_eq!(lab.take(), [". 1:1(0) ack 1501 <sack 2001:2501>"]);
-    // Twice: RFC 2883 §4.
+    // A duplicate: RFC 2883 §4.
     lab.send(". 1:0(1000) ack 1 win 65535");
     assert_eq!(lab.take(), [". 1:1(0) ack 1501 <sack 1:1001,sack 2001:2501>"]);
     lab.send(". 1501:0(500) ack 1 win 65535");
@@ -276,7 +276,8 @@ fn what_is_out_of_order_is_acknowledged_at_once_with_what_is_missing() {
 
 #[test]
 fn a_fin_behind_a_gap_is_reported() {
-    // Linux counts it to the segment that it is in, of which it hears only as a whole (tcp_match_skb_to_sack).
+    // Linux counts a FIN as part of the segment that carries it, and takes a SACK only for whole
+    // segments (tcp_match_skb_to_sack).
     let mut lab = Lab::new(Config::default());
     let socket = lab.accepted("mss 1460,sackOK");
     lab.send("F. 1001:0(500) ack 1 win 65535");
@@ -284,7 +285,7 @@ fn a_fin_behind_a_gap_is_reported() {
     lab.send(". 1:0(1000) ack 1 win 65535");
     assert_eq!(lab.take(), [". 1:1(0) ack 1502"]);
     assert_eq!((lab.read(socket), lab.state(socket)), (Ok(1500), State::CloseWait));
-    // And a lone one is all that has come.
+    // A FIN without data is reported by itself.
     let mut lab = Lab::new(Config::default());
     let socket = lab.accepted("mss 1460,sackOK");
     lab.send("F. 1501:0(0) ack 1 win 65535");
@@ -324,7 +325,7 @@ fn a_reader_who_opens_a_shut_window_says_so() {
     lab.wait(300);
     lab.take();
     assert_eq!(lab.stack.info(lab.now, socket).unwrap().receive_window_bytes, 0);
-    // Beyond the window: not taken, and answered.
+    // Beyond the window: dropped, and acknowledged.
     lab.send(&format!(". {seq}:0(1) ack 1 win 65535"));
     assert_eq!(lab.take(), [format!(". 1:1(0) ack {seq}")]);
     assert_eq!(lab.read(socket), Ok(16_384));
@@ -344,7 +345,7 @@ fn a_peer_who_leaves_an_octet_of_the_window_gets_no_more_than_the_buffer_into_it
             lab.send(&format!("P. {seq}:0({bytes}) ack 1 win 65535"));
             seq += bytes;
         }
-        // What is old is acknowledged at once, and the window told anew.
+        // Old data is acknowledged at once, and the ACK announces the window anew.
         lab.send("P. 1:0(1) ack 1 win 65535");
         lab.take();
     }

@@ -1,4 +1,5 @@
-//! Ending: every order in which two sides can close, resets, TIME-WAIT (RFC 9293 §3.6, §3.10.4 to §3.10.7).
+//! Ending: every order in which two sides can close, resets, TIME-WAIT (RFC 9293 §3.6, §3.10.4 to
+//! §3.10.7).
 
 use std::time::Duration;
 use uncork_packet::{Capabilities, Medium};
@@ -26,7 +27,7 @@ fn closing_first_leads_through_fin_wait_1_fin_wait_2_and_time_wait() {
     assert_eq!(lab.stack.send(lab.now, socket, b"x", false), Err(SendError::Closed));
     lab.send(". 1:0(0) ack 2 win 5000 <ts 201 0>");
     assert_eq!(lab.state(socket), State::FinWait2);
-    // Half closed: what still comes is read.
+    // Half-closed: data that still arrives can be read.
     lab.send("P. 1:0(10) ack 2 win 5000 <ts 202 0>");
     assert_eq!(lab.read(socket), Ok(10));
     lab.send("F. 11:0(0) ack 2 win 5000 <ts 203 0>");
@@ -34,7 +35,7 @@ fn closing_first_leads_through_fin_wait_1_fin_wait_2_and_time_wait() {
     assert_eq!(lab.take().last().unwrap(), ". 2:2(0) ack 12 <ts>");
     assert_eq!(lab.read(socket), Ok(0));
     lab.stack.close(lab.now, socket);
-    // A FIN that comes again is answered, and starts the wait anew.
+    // A retransmitted FIN is acknowledged, and starts the wait anew.
     lab.wait(30_000);
     lab.send("F. 11:0(0) ack 2 win 5000 <ts 204 0>");
     assert_eq!(lab.take().len(), 1);
@@ -104,7 +105,8 @@ fn a_fin_travels_with_the_last_data_and_is_sent_again_like_it() {
 
 #[test]
 fn a_fin_that_is_all_that_is_left_of_a_train_is_sent_again() {
-    // A window that opens makes segments longer, so that the train's two would be one (tcp_bound_to_half_wnd).
+    // When the window opens, segments become longer, and the two of the train would be one
+    // (tcp_bound_to_half_wnd).
     for (window, bytes) in [(65_535, 2000), (1000, 999)] {
         let device =
             Capabilities { max_train_bytes: 65_536, ..Capabilities::plain(Medium::Ip, 1500) };
@@ -228,7 +230,7 @@ fn a_later_syn_ends_time_wait_and_an_old_one_does_not() {
         ("S 0:0(0) win 5000 <mss 1000,ts 900 0>", true),
         ("S 0:0(0) win 5000 <mss 1000,ts 50 0>", false),
         ("S 0:0(0) win 5000 <mss 1000>", false),
-        // Nor one of which only one of the two is later.
+        // Nor one with a later number whose timestamp is older.
         ("S 5000:0(0) win 5000 <mss 1000,ts 50 0>", false),
     ] {
         let (mut lab, socket) = open();
@@ -275,7 +277,7 @@ fn what_was_not_read_stays_when_a_syn_ends_time_wait() {
 
 #[test]
 fn numbers_behind_time_wait_begin_behind_those_before_it() {
-    // RFC 9293 §3.6.1. The clock of RFC 6528 is slower than many a connection.
+    // RFC 9293 §3.6.1. The ISN clock of RFC 6528 is slower than many a connection.
     let (mut lab, socket) = open();
     for round in 1..=16 {
         lab.write(socket, 5000);
@@ -294,7 +296,7 @@ fn numbers_behind_time_wait_begin_behind_those_before_it() {
 
 #[test]
 fn who_is_over_leaves_his_ends_to_the_next_though_his_user_has_a_name_for_him() {
-    // Linux: tcp_done. First one that was accepted, then one that was not.
+    // Linux: tcp_done. First a connection that was accepted, then one that was not.
     for accepts in [true, false] {
         let mut lab = Lab::new(Config::default());
         let listener = lab.listen();
@@ -318,7 +320,7 @@ fn who_is_over_leaves_his_ends_to_the_next_though_his_user_has_a_name_for_him() 
 
 #[test]
 fn a_reset_with_the_number_of_the_fin_before_it_is_believed() {
-    // Darwin's; Linux: tcp_reset_check.
+    // Darwin sends it; Linux: tcp_reset_check.
     let (mut lab, socket) = open();
     lab.send("R. 0:0(0) ack 1 win 0");
     assert_eq!(lab.state(socket), State::Established);
@@ -337,7 +339,7 @@ fn a_segment_with_an_old_timestamp_is_dropped_and_answered() {
     lab.send("P. 11:0(10) ack 1 win 5000 <ts 299 0>");
     assert_eq!(lab.take(), [". 1:1(0) ack 11 <ts>"]);
     assert_eq!((lab.read(socket), lab.stack.counters().old_timestamps), (Ok(10), 1));
-    // A reset is believed whatever its clock says (§5.2).
+    // A reset is accepted whatever its timestamp (§5.2).
     lab.send("R. 11:0(0) ack 1 win 0 <ts 1 0>");
     assert_eq!(lab.state(socket), State::Closed);
 }
@@ -369,7 +371,7 @@ fn closing_a_listener_resets_those_who_wait() {
 
 #[test]
 fn lingering_for_no_time_resets_and_throws_away_what_was_not_sent() {
-    // SO_LINGER with zero (socket(7), tcp_close): in every state that has a peer who must know.
+    // SO_LINGER with zero (socket(7), tcp_close): in every state in which the peer must be told.
     let linger = SocketOption::Linger(Some(0));
     for with_data in [false, true] {
         let (mut lab, socket) = open();
@@ -383,7 +385,7 @@ fn lingering_for_no_time_resets_and_throws_away_what_was_not_sent() {
         assert_eq!(lab.take(), ["R. 1:1(0) ack 1 <ts>"]);
         assert_eq!(lab.stack.connection_count(), 0);
     }
-    // Nobody is told where nobody is there yet; and what is over stays over.
+    // No reset where no peer has answered yet, nor in TIME-WAIT, which goes on.
     let mut lab = Lab::new(Config::default());
     let peer = std::net::SocketAddr::new(common::PEER.parse().unwrap(), common::PEER_PORT);
     let socket = lab.stack.connect(lab.now, None, peer).unwrap();
@@ -417,7 +419,7 @@ fn who_lingers_is_told_when_the_peer_has_everything() {
     assert_eq!(lab.stack.poll_event(), Some(Event::Socket(socket, Ready::DRAINED)));
     assert_eq!(lab.stack.begin_close(lab.now, socket), None);
     lab.stack.close(lab.now, socket);
-    // The time does not end the connection: it goes on without a user, as any that was closed.
+    // The timeout does not end the connection: it goes on without a user, like any closed one.
     let (mut lab, socket) = open();
     lab.stack.set_option(lab.now, socket, SocketOption::Linger(Some(1)));
     assert_eq!(lab.stack.begin_close(lab.now, socket), Some(Duration::from_secs(1)));
@@ -438,7 +440,7 @@ fn all_is_quiet_when_no_peer_waits_for_anything() {
     lab.send(". 1:0(0) ack 2 win 5000 <ts 201 0>");
     assert!(!lab.stack.is_quiet());
     lab.send("F. 1:0(0) ack 2 win 5000 <ts 202 0>");
-    // The peer waits for one more ACK.
+    // The peer still waits for the ACK of its FIN.
     assert!(!lab.stack.is_quiet());
     assert_eq!(lab.take(), [". 2:2(0) ack 2 <ts>"]);
     assert!(lab.stack.is_quiet());

@@ -1,5 +1,5 @@
-//! TCP_DEFER_ACCEPT: a connection is its user's when its first data has come (tcp(7); tcp_check_req and syn_ack_recalc
-//! of Linux's net/ipv4).
+//! TCP_DEFER_ACCEPT: a connection can be accepted once its first data has arrived (tcp(7);
+//! tcp_check_req and syn_ack_recalc of Linux's net/ipv4).
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
@@ -12,7 +12,8 @@ use crate::common::{self, Lab};
 const NOTHING: [&str; 0] = [];
 const SYN_ACK: &str = "S. 0:0(0) ack 1 <mss 1460>";
 
-/// A peer has opened a connection to a listener that waits for data for so many timeouts, and has said nothing.
+/// Opens a connection to a listener that waits for data for this many timeouts; the peer sends
+/// none.
 fn silent(timeouts: u8) -> (Lab, ListenerId) {
     let mut lab = Lab::new(Config::default());
     let listener = lab.listen();
@@ -40,7 +41,7 @@ fn it_is_accepted_with_its_first_data_and_its_round_trip_is_that_of_the_ack() {
     let info = lab.stack.info(lab.now, socket).unwrap();
     assert_eq!(info.round_trip, Some(Duration::from_millis(10)));
     assert_eq!((info.send_window_bytes, info.window_segments), (5000, 10));
-    // What its user says is acknowledged, and leaves at once.
+    // What its user writes carries the ACK, and leaves at once.
     lab.take();
     lab.stack.send(lab.now, socket, &[0; 5], false).unwrap();
     assert_eq!(lab.take(), ["P. 1:6(5) ack 11"]);
@@ -59,7 +60,7 @@ fn of_one_that_is_reset_meanwhile_nobody_hears() {
     let (mut lab, listener) = silent(3);
     lab.send("R 1:1(0) win 0");
     assert_eq!((lab.stack.accept_waiting(listener), lab.stack.sockets().count()), (0, 0));
-    // There is room in the backlog again, for six.
+    // The backlog has room again, for six.
     for port in 0..6 {
         lab.peer_port = 50_000 + port;
         lab.send("S 0:0(0) win 65535 <mss 1460>");
@@ -76,7 +77,7 @@ fn who_says_nothing_is_asked_once_more_at_the_last_timeout_but_one_and_accepted_
     lab.send(". 1:1(0) ack 1 win 5000");
     let socket = accepted(&mut lab, listener);
     let info = lab.stack.info(lab.now, socket).unwrap();
-    // The SYN-ACK was repeated once, which is no congestion; and the round trip is known.
+    // The SYN-ACK was repeated once, which is no sign of congestion; the round trip is known.
     assert_eq!(info.window_segments, 10);
     assert_eq!(info.round_trip, Some(Duration::from_millis(10)));
 }
@@ -104,7 +105,8 @@ fn who_does_not_answer_any_more_is_forgotten() {
             assert_eq!(left, [SYN_ACK]);
             repeated += 1;
         }
-        // Those of a handshake are five (tcp_synack_retries); whoever is waited for longer is asked once.
+        // A handshake has five timeouts (tcp_synack_retries); where the listener waits longer, the
+        // SYN-ACK is repeated once.
         assert_eq!(repeated, after - timeouts + 1, "{timeouts}");
         assert_eq!((lab.stack.accept_waiting(listener), lab.stack.sockets().count()), (0, 0));
     }
@@ -135,7 +137,7 @@ fn who_listens_no_more_leaves_them_to_others_without_data() {
     assert_eq!((lab.take(), lab.stack.accept_waiting(listener)), (Vec::new(), 0));
     lab.stack.open_deferred(lab.now, listener);
     assert_eq!(lab.stack.accept_waiting(listener), 1);
-    // And one whose ACK comes behind that.
+    // And one whose ACK arrives after that.
     lab.send(". 1:1(0) ack 1 win 5000");
     assert_eq!(lab.stack.accept_waiting(listener), 2);
     let socket = accepted(&mut lab, listener);

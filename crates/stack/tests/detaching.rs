@@ -1,4 +1,4 @@
-//! What a connection is when it is given away.
+//! The state of a connection that is given away.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::common::{self, Lab, byte};
 
 const SYN: &str = "mss 1000,sackOK,ts 100 0,ws 7";
 
-/// Numbers relative to both sides' first.
+/// Returns the first numbers of the send and receive queues, relative to the initial ones.
 fn relative(lab: &Lab, detached: &Detached) -> (u32, u32) {
     let one = &detached.snapshot;
     (one.send_first.wrapping_sub(lab.absolute(0)), one.receive_first.wrapping_sub(0xffff_fff0))
@@ -19,7 +19,7 @@ fn detach(lab: &mut Lab, socket: SocketId) -> Detached {
     let detached = lab.stack.detach(lab.now, socket).unwrap();
     assert_eq!(lab.stack.connection_count(), 0);
     assert_eq!(lab.stack.readiness(lab.now, socket), uncork_stack::Ready::default());
-    // Nothing leaves, whatever comes.
+    // Nothing leaves, whatever arrives.
     lab.send("P. 2000:2010(10) ack 1 win 500");
     lab.wait(9_000);
     lab.send("P. 2000:2010(10) ack 1 win 500");
@@ -40,14 +40,14 @@ fn what_comes_while_a_connection_changes_hands_is_there_for_who_takes_it() {
     let caught = lab.stack.take_caught(local, remote);
     assert_eq!(caught.iter().map(Vec::len).collect::<Vec<_>>(), [20 + 12 + 10, 20 + 12]);
     assert_eq!(caught[0][32..], (1..11).map(byte).collect::<Vec<_>>());
-    // From now on they come to who has it.
+    // From now on its segments go to the new owner.
     lab.send("P. 11:21(10) ack 1 win 500 <ts 300 0>");
     assert!(lab.stack.take_caught(local, remote).is_empty());
     assert_eq!(lab.take(), [""; 0]);
 }
 
-/// Whoever has a small piece under way sends no other before it is acknowledged (Nagle), and who goes on
-/// knows nothing of an ACK that was owed.
+/// A peer with a small segment under way sends no other before that is acknowledged (Nagle), and
+/// the new owner knows nothing of an ACK that was owed.
 #[test]
 fn what_has_come_is_acknowledged_before_a_connection_changes_hands() {
     let config = Config { answer_patience: Duration::from_millis(1), ..Config::default() };
@@ -61,7 +61,7 @@ fn what_has_come_is_acknowledged_before_a_connection_changes_hands() {
     assert!(said.len() == 1 && said[0].starts_with(". 1:1(0) ack 11 "), "{said:?}");
     let one = &detached.snapshot;
     assert_eq!(one.acknowledged, one.receive_first.wrapping_add(10));
-    // No more than once.
+    // No ACK leaves where none is owed.
     let mut lab = Lab::new(Config::default());
     let socket = lab.accepted(SYN);
     lab.take();
@@ -91,7 +91,7 @@ fn an_open_connection_with_something_in_each_queue() {
     let mut some = [0; 100];
     lab.stack.recv(lab.now, socket, &mut some).unwrap();
     lab.take();
-    // Ahead of its turn.
+    // Out of order.
     lab.send(". 601:701(100) ack 1 win 500 <ts 300 0>");
     assert_eq!(lab.write(socket, 30_000), 30_000);
     lab.take();
@@ -109,7 +109,7 @@ fn an_open_connection_with_something_in_each_queue() {
     let again = Detached::new(one.clone(), detached.bytes().to_vec());
     assert_eq!(again, Some(detached.clone()));
     assert_eq!(Detached::new(one.clone(), Vec::new()), None);
-    // Whoever has it must have it by now.
+    // The new owner must have it by now, so the stack answers again.
     lab.wait(2_000);
     lab.send("P. 2000:2010(10) ack 1 win 500");
     assert_eq!(lab.take().len(), 1);
@@ -128,7 +128,7 @@ fn ends_are_no_octets() {
     let one = &detached.snapshot;
     assert_eq!((one.state, one.fin_sent), (SnapshotState::LastAck, true));
     assert_eq!((one.unread_bytes, one.unacknowledged_bytes, one.unsent_bytes), (10, 50, 0));
-    // The FIN was acknowledged with what was before it.
+    // The FIN was acknowledged with the data before it.
     assert_eq!(relative(&lab, &detached), (1, 1));
     assert_eq!(one.acknowledged.wrapping_sub(one.receive_first), 10);
 

@@ -1,6 +1,6 @@
-//! TCP Fast Open (RFC 7413): data in a SYN, given and taken, and every way in which that fails and ends
-//! in an ordinary handshake: the client. Each case is one of Google's packetdrill suite that Linux passes, or a rule
-//! of the RFC.
+//! TCP Fast Open (RFC 7413), the client: data in a SYN, given and taken, and every way in which
+//! that fails and ends in an ordinary handshake. Each case is one of Google's packetdrill suite
+//! that Linux passes, or a rule of the RFC.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
@@ -27,14 +27,14 @@ fn lab() -> Lab {
     Lab::new(Config { pacing: false, ..Config::default() })
 }
 
-/// A client that has asked for a cookie, and got this one with this segment size.
+/// Returns a client that has asked for a cookie, and got this one with this segment size.
 fn client(cookie: &str, mss: u16) -> Lab {
     let mut lab = lab();
     learn(&mut lab, "FO", &format!("mss {mss},{cookie}"));
     lab
 }
 
-/// Opens and closes a connection: the SYN has this option, and the SYN-ACK these.
+/// Opens and closes a connection whose SYN has this option, and whose SYN-ACK these.
 fn learn(lab: &mut Lab, asks: &str, answer: &str) {
     let FastConnect::Begun(socket) = begin(lab) else { panic!("a cookie is known") };
     let asks = if asks.is_empty() { String::new() } else { format!(",{asks}") };
@@ -47,7 +47,7 @@ fn learn(lab: &mut Lab, asks: &str, answer: &str) {
     lab.take();
 }
 
-/// A SYN with so many bytes of data; and what it was.
+/// Sends a SYN with `bytes` of data; returns how many were taken, and the SYN.
 fn dash(lab: &mut Lab, bytes: usize) -> (SocketId, usize, String) {
     let FastConnect::Deferred(socket) = begin(lab) else { panic!("no cookie is known") };
     assert_eq!(lab.take(), NOTHING);
@@ -75,7 +75,7 @@ fn a_cookie_is_asked_for_and_the_next_syn_takes_data_along() {
     assert_eq!((info.queued_bytes, info.window_segments), (0, 10));
     lab.send("P. 1:501(500) ack 1001 win 257");
     assert_eq!((lab.read(socket), lab.take().len()), (Ok(500), 1));
-    // Segment size and cookie of the SYN-ACK are the next one's: 940 less room for options.
+    // The next SYN uses the MSS and cookie of the SYN-ACK: 940 less room for options.
     let (_, taken, sent) = dash(&mut lab, 2000);
     assert_eq!((taken, sent), (900, "S 0:900(900) <mss 1460,sackOK,ts,ws 7,FO 12345678>".into()));
     assert_eq!(lab.stack.counters().fast_open_active, 1);
@@ -148,7 +148,7 @@ fn half_acknowledged_data_goes_on_from_there_in_the_peers_segments() {
     assert!(!info.syn_data);
     lab.send(". 1:1(0) ack 1421 win 257");
     assert_eq!(lab.stack.info(lab.now, socket).unwrap().queued_bytes, 0);
-    // One that acknowledges more than was ever sent is reset, and teaches nothing.
+    // A SYN-ACK that acknowledges more than was ever sent is reset, and teaches nothing.
     dash(&mut lab, 100);
     lab.send("S. 0:0(0) ack 100101 win 5840 <mss 500,FO badc00ce>");
     assert_eq!(lab.take(), ["R 100101:100101(0)"]);
@@ -199,7 +199,7 @@ fn the_experiments_option_is_tried_once_where_the_other_brings_nothing() {
     for asks in ["FO", "FOEXP", "FO", "FO"] {
         learn(&mut lab, asks, "mss 1460");
     }
-    // All is forgotten on demand.
+    // All cookies are forgotten on demand.
     lab.stack.forget_fast_open_cookies();
     learn(&mut lab, "FO", "mss 1460");
     learn(&mut lab, "FOEXP", "mss 1460");
@@ -232,7 +232,7 @@ fn without_a_cookie_only_who_says_so() {
     lab.stack.set_fast_open(FastOpen::CLIENT.with(FastOpen::CLIENT_NO_COOKIE));
     let (_, _, sent) = dash(&mut lab, 1000);
     assert_eq!(sent, "S 0:1000(1000) <mss 1460,sackOK,ts,ws 7>");
-    // What was not asked for is not kept.
+    // A cookie that was not asked for is not kept.
     lab.send("S. 0:0(0) ack 1001 win 5840 <mss 1000,FO abcd1234>");
     lab.take();
     lab.stack.set_fast_open(FastOpen::CLIENT);
@@ -285,12 +285,12 @@ fn a_syn_ack_may_have_data_and_a_fin() {
     assert_eq!(lab.state(socket), State::CloseWait);
     assert_eq!(lab.take(), [". 1001:1001(0) ack 1402"]);
     assert_eq!((lab.read(socket), lab.read(socket)), (Ok(1400), Ok(0)));
-    // Data of a SYN-ACK that does not take ours is not taken either.
+    // Data of a SYN-ACK that does not acknowledge ours is not taken either.
     let (socket, _, _) = dash(&mut lab, 1000);
     lab.send("S. 0:1400(1400) ack 1 win 5840 <mss 1040,sackOK>");
     assert_eq!(lab.take(), ["P. 1:1001(1000) ack 1"]);
     assert_eq!(lab.read(socket), Err(RecvError::WouldBlock));
-    // And one that echoes a timestamp which was never sent is reset.
+    // A SYN-ACK that echoes a timestamp which was never sent is reset.
     let (socket, _, _) = dash(&mut lab, 1000);
     lab.send("S. 0:1400(1400) ack 1001 win 5840 <mss 1040,sackOK,ts 5 99999>");
     assert_eq!(

@@ -1,5 +1,5 @@
-//! TCP Fast Open (RFC 7413), the server: whose data is taken at once, and how many at a time. Each case is
-//! one of Google's packetdrill suite that Linux passes, or a rule of the RFC.
+//! TCP Fast Open (RFC 7413), the server: which data is taken at once, and for how many connections.
+//! Each case is one of Google's packetdrill suite that Linux passes, or a rule of the RFC.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
@@ -27,7 +27,7 @@ fn server(pending: u32) -> (Lab, ListenerId) {
     (lab, listener)
 }
 
-/// The cookie that a server gives.
+/// Returns the cookie that the server gives to this port.
 fn given(lab: &mut Lab, port: u16) -> String {
     lab.peer_port = port;
     lab.send("S 0:0(0) win 32792 <mss 1460,sackOK,FO>");
@@ -93,7 +93,7 @@ fn before_the_handshake_is_over_only_the_syn_ack_is_sent_again() {
 
 #[test]
 fn a_syn_ack_that_is_sent_again_tells_the_same_shift() {
-    // Its user has it already, and another buffer for it.
+    // The user has accepted the connection already, and has set another buffer size.
     let (mut lab, listener) = server(2);
     let cookie = given(&mut lab, 1);
     lab.peer_port = 2;
@@ -111,7 +111,7 @@ fn a_syn_ack_that_is_sent_again_tells_the_same_shift() {
 fn a_bad_cookie_a_closed_listener_and_a_switch_give_an_ordinary_handshake() {
     let (mut lab, listener) = server(2);
     let cookie = given(&mut lab, 1);
-    // A wrong one is answered with a right one, and the data must come again.
+    // A wrong cookie is answered with a right one, and the data must be sent again.
     let answer = dash_in(&mut lab, 2, "0123456789abcdef");
     assert_eq!(answer, [format!("S. 0:0(0) ack 1 <mss 1460,sackOK,FO {cookie}>")]);
     assert_eq!(lab.stack.accept(listener), None);
@@ -120,11 +120,11 @@ fn a_bad_cookie_a_closed_listener_and_a_switch_give_an_ordinary_handshake() {
     let socket = lab.stack.accept(listener).unwrap();
     assert_eq!((lab.read(socket), lab.take().len()), (Ok(10), 1));
     assert!(!lab.stack.info(lab.now, socket).unwrap().syn_data);
-    // Data without a cookie is not taken, nor is anything said of cookies (pure-syn-data.pkt).
+    // Data without a cookie is not taken, and the answer names no cookie (pure-syn-data.pkt).
     lab.peer_port = 3;
     lab.send("S 0:10(10) win 32792 <mss 1460,sackOK>");
     assert_eq!(lab.take(), ["S. 0:0(0) ack 1 <mss 1460,sackOK>"]);
-    // A listener that has said nothing, or a stack that has it off, does as if there were no option.
+    // A listener without the option, or a stack with it off, acts as if the SYN had none.
     let plain = "S. 0:0(0) ack 1 <mss 1460,sackOK>";
     lab.stack.set_fast_open(FastOpen::CLIENT);
     assert_eq!(dash_in(&mut lab, 4, &cookie), [plain]);
@@ -170,14 +170,14 @@ fn keys_change_and_the_last_one_is_good_for_a_newer_cookie() {
 
 #[test]
 fn no_more_than_the_limit_are_open_before_their_handshake() {
-    // RFC 7413 §5.1: and a reset does not make room for a minute.
+    // RFC 7413 §5.1: a reset makes no room either, for a minute.
     let (mut lab, listener) = server(2);
     let cookie = given(&mut lab, 1);
     let ordinary = "S. 0:0(0) ack 1 <mss 1460,sackOK>";
     assert_eq!(dash_in(&mut lab, 2, &cookie), [TAKEN]);
     let first = lab.stack.accept(listener).unwrap();
     assert_eq!(dash_in(&mut lab, 3, &cookie), [TAKEN]);
-    // The handshake of this one ends, and leaves its place.
+    // The handshake of this one ends, which frees its place.
     lab.send(". 11:11(0) ack 1 win 5840");
     assert_eq!(dash_in(&mut lab, 4, &cookie), [TAKEN]);
     assert_eq!(dash_in(&mut lab, 5, &cookie), [ordinary]);
@@ -220,7 +220,7 @@ fn closing_before_the_handshake_is_over() {
     let socket = lab.stack.accept(listener).unwrap();
     lab.stack.close(lab.now, socket);
     assert_eq!(lab.take(), ["R. 1:1(0) ack 11"]);
-    // All was read: an end like any other, which may come with the handshake's.
+    // All was read: an end like any other, whose FIN may come with the handshake's last ACK.
     dash_in(&mut lab, 3, &cookie);
     let socket = lab.stack.accept(listener).unwrap();
     lab.read(socket).unwrap();
@@ -238,7 +238,7 @@ fn closing_before_the_handshake_is_over() {
 
 #[test]
 fn a_router_that_knows_no_way_ends_what_nobody_has_accepted() {
-    // icmp-before-accept.pkt: a number that was never sent is not believed (RFC 5927 §4).
+    // icmp-before-accept.pkt: an error about a number never sent is ignored (RFC 5927 §4).
     for accepted in [false, true] {
         let (mut lab, listener) = server(5);
         let cookie = given(&mut lab, 1);
@@ -274,7 +274,7 @@ fn header(source: &str, destination: &str, protocol: Protocol, bytes: usize) -> 
     header
 }
 
-/// "Host unreachable", of a segment of ours with this number.
+/// Builds a "host unreachable" about a segment of ours with this number.
 fn unreachable(our_port: u16, peer_port: u16, seq: u32) -> Vec<u8> {
     let mut message = vec![0; 8];
     message.extend(header(OURS, PEER, Protocol::TCP, 20));

@@ -1,4 +1,4 @@
-//! F-RTO: timeouts that were wrong, without timestamps to tell (RFC 5682 §3.1).
+//! F-RTO: spurious timeouts, without timestamps to detect them (RFC 5682 §3.1).
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
@@ -8,7 +8,7 @@ use crate::common::Lab;
 
 const NOTHING: [&str; 0] = [];
 
-/// Ten segments and a probe are out, and the first was sent again after a timeout.
+/// Returns a connection with ten segments and a probe out, the first sent again after a timeout.
 fn timed_out(syn: &str, bytes: usize) -> (Lab, SocketId) {
     let mut lab =
         Lab::new(Config { pacing: false, congestion: Algorithm::NewReno, ..Config::default() });
@@ -33,10 +33,10 @@ fn segment(n: usize) -> String {
 #[test]
 fn late_acks_take_a_timeout_back_and_nothing_is_sent_twice() {
     let (mut lab, socket) = timed_out("mss 1000,sackOK", 30_000);
-    // Of the first segment, which was sent twice: nobody can tell. New data goes out, and tells.
+    // The first segment was sent twice, so its ACK does not tell which arrived. New data will.
     lab.send(". 1:1(0) ack 1001 win 65535");
     assert_eq!(lab.take(), [segment(11), segment(12)]);
-    // Of the second, which was sent once, before the timeout.
+    // The ACK of the second segment, which was sent once, before the timeout.
     lab.send(". 1:1(0) ack 2001 win 65535");
     let info = lab.stack.info(lab.now, socket).unwrap();
     assert_eq!((info.phase, info.lost_segments, info.threshold_segments), (Phase::Open, 0, None));
@@ -57,7 +57,7 @@ fn one_ack_that_passes_what_was_sent_once_is_enough() {
         assert_eq!((info.phase, lab.stack.counters().spurious_timeouts), (Phase::Open, 1), "{syn}");
         assert!(info.window_segments >= 10, "{syn}");
     }
-    // And so is a SACK of it.
+    // A SACK of it is enough, too.
     let (mut lab, socket) = timed_out("mss 1000,sackOK", 30_000);
     lab.send(". 1:1(0) ack 1 win 65535 <sack 5001:6001>");
     assert_eq!(lab.stack.counters().spurious_timeouts, 1);
@@ -70,7 +70,7 @@ fn what_was_really_lost_goes_out_after_the_second_ack() {
     lab.send(". 1:1(0) ack 1001 win 65535");
     assert_eq!(lab.take(), [segment(11), segment(12)]);
     lab.wait(10);
-    // Step 3.a: what is new has arrived, and what is old has not.
+    // Step 3.a: the new data has arrived, and the old has not.
     lab.send(". 1:1(0) ack 1001 win 65535 <sack 11001:12001>");
     assert_eq!(lab.take(), [segment(1)]);
     lab.send(". 1:1(0) ack 1001 win 65535 <sack 11001:13001>");
@@ -84,11 +84,11 @@ fn what_was_really_lost_goes_out_after_the_second_ack() {
 
 #[test]
 fn where_there_is_nothing_new_to_send_the_old_goes_out() {
-    // Step 2.b: fall back to what every sender does.
+    // Step 2.b: fall back to conventional recovery.
     let (mut lab, _) = timed_out("mss 1000", 10_000);
     lab.send(". 1:1(0) ack 1001 win 65535");
     assert_eq!(lab.take(), [segment(1), segment(2)]);
-    // A shut window is nothing new either.
+    // A window without room lets nothing new out either.
     let (mut lab, _) = timed_out("mss 1000", 30_000);
     lab.send(". 1:1(0) ack 1001 win 9000");
     assert_eq!(lab.take(), [segment(1), segment(2)]);
@@ -103,7 +103,7 @@ fn a_doubt_that_the_timeout_leaves_behind_does_not_hold_up_the_next_recovery() {
     let socket = lab.accepted("mss 1000");
     lab.write(socket, 1500);
     assert_eq!(lab.take(), [segment(0), "P. 1001:1501(500) ack 1".into()]);
-    // Nagle's algorithm holds it: new, and yet it does not go out.
+    // Nagle's algorithm holds it: it is new, and yet does not go out.
     lab.write(socket, 300);
     assert_eq!(lab.take(), NOTHING);
     assert_eq!(lab.until_something().1, [segment(0)]);
@@ -113,7 +113,7 @@ fn a_doubt_that_the_timeout_leaves_behind_does_not_hold_up_the_next_recovery() {
     assert_eq!(lab.take(), ["P. 1501:1801(300) ack 1"]);
     lab.send(". 1:1(0) ack 1801 win 65535");
     assert_eq!(lab.stack.info(lab.now, socket).unwrap().phase, Phase::Open);
-    // However long after that: three duplicates, and more to send than the window has room for.
+    // Any time after that: three duplicates, and more to send than the window has room for.
     lab.write(socket, 60_000);
     let mut sent = lab.take();
     for _ in 0..6 {

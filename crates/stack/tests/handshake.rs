@@ -1,4 +1,4 @@
-//! Opening: what is said, what is agreed on, and what is refused (RFC 9293 §3.5, §3.10.7).
+//! Opening: what is sent, what is agreed on, and what is refused (RFC 9293 §3.5, §3.10.7).
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
@@ -54,7 +54,7 @@ fn the_users_patience_ends_an_active_open_when_it_is_over() {
     assert_eq!(lab.until_something().1, NOTHING);
     assert_eq!(lab.now.since(began), patience);
     assert_eq!(lab.stack.take_error(socket), Some(ConnectionError::TimedOut));
-    // And the retries do when they are.
+    // And the retries end it when they are used up first.
     let mut lab = Lab::new(Config { syn_retries: 1, ..Config::default() });
     let socket = lab.stack.connect(lab.now, None, peer()).unwrap();
     lab.stack.set_option(lab.now, socket, SocketOption::UserTimeout(Some(patience)));
@@ -66,7 +66,7 @@ fn the_users_patience_ends_an_active_open_when_it_is_over() {
 
 #[test]
 fn the_shift_that_a_syn_has_told_holds_though_the_buffer_is_another_by_then() {
-    // RFC 7323 §2.2. The peer shifts by what the SYN says; tcp_connect_init.
+    // RFC 7323 §2.2: the peer shifts by what the SYN says; tcp_connect_init.
     let mut lab = Lab::new(Config::default());
     let socket = lab.stack.connect(lab.now, None, peer()).unwrap();
     assert_eq!(lab.take(), ["S 0:0(0) <mss 1460,sackOK,ts,ws 7>"]);
@@ -77,7 +77,7 @@ fn the_shift_that_a_syn_has_told_holds_though_the_buffer_is_another_by_then() {
     lab.send("S. 0:0(0) ack 1 win 5000 <mss 1460,ws 6>");
     assert_eq!((lab.take().len(), lab.last_window), (1, 256));
     assert_eq!(lab.stack.info(lab.now, socket).unwrap().window_scales, (6, 7));
-    // A buffer that is set before the SYN leaves is told.
+    // A buffer size that is set before the SYN leaves is announced in it.
     let mut lab = Lab::new(Config::default());
     let socket = lab.stack.connect(lab.now, None, peer()).unwrap();
     lab.stack.set_option(lab.now, socket, SocketOption::ReceiveBuffer(32 << 10));
@@ -106,14 +106,14 @@ fn an_active_open_offers_everything_and_is_repeated_after_1_3_and_7_seconds() {
 
 #[test]
 fn in_syn_received_what_cannot_be_is_answered_with_an_ack() {
-    // RFC 9293 §3.10.7.4, first step: somebody begins again from the same port.
+    // RFC 9293 §3.10.7.4, first step: a new connection begins from the same port.
     let mut lab = Lab::new(Config::default());
     lab.listen();
     lab.send("S 0:0(0) win 5000 <mss 1000>");
     lab.take();
     lab.send("S 700000:0(0) win 5000 <mss 1000>");
     assert_eq!(lab.take(), [". 1:1(0) ack 1"]);
-    // He does not know of the first, and says so: his next SYN is taken.
+    // The peer does not know of the first, and resets it: its next SYN is taken.
     lab.send("R 1:0(0) win 0");
     assert_eq!(lab.stack.connection_count(), 0);
     lab.send("S 700000:0(0) win 5000 <mss 1000>");
@@ -122,7 +122,7 @@ fn in_syn_received_what_cannot_be_is_answered_with_an_ack() {
 
 #[test]
 fn what_is_echoed_tells_which_syn_ack_was_answered() {
-    // RFC 7323 §4. Without timestamps nobody knows (Karn).
+    // RFC 7323 §4. Without timestamps this cannot be told (Karn).
     for (options, stamps) in [("mss 1000,ts 100 0", true), ("mss 1000", false)] {
         for asks_again in [false, true] {
             let mut lab = Lab::new(Config::default());
@@ -188,7 +188,7 @@ fn both_open_at_once() {
     assert_eq!(lab.state(socket), State::SynReceived);
     assert_eq!(lab.take(), ["S. 0:0(0) ack 1 <mss 1460>"]);
     lab.send("S. 0:0(0) ack 1 win 5000 <mss 1460>");
-    // The SYN is old; its ACK counts in the next segment at the latest.
+    // Its SYN is old; its ACK counts in the next segment at the latest.
     lab.send(". 1:1(0) ack 1 win 5000");
     assert_eq!(lab.state(socket), State::Established);
 }
@@ -220,7 +220,8 @@ fn data_given_before_the_handshake_ends_leaves_with_its_last_segment() {
 
 #[test]
 fn who_waits_to_write_acknowledges_the_syn_ack_with_it_and_is_in_ping_pong() {
-    // sk_write_pending, tcp_rcv_synsent_state_process; what the peer answers then need not be acknowledged at once.
+    // sk_write_pending, tcp_rcv_synsent_state_process; the peer's answer then need not be
+    // acknowledged at once.
     let begun = |waits: &[bool]| {
         let mut lab = Lab::new(Config::default());
         let socket = lab.stack.connect(lab.now, None, peer()).unwrap();
@@ -238,7 +239,7 @@ fn who_waits_to_write_acknowledges_the_syn_ack_with_it_and_is_in_ping_pong() {
     assert_eq!(lab.take(), ["P. 1:101(100) ack 1"]);
     lab.send("P. 1:501(500) ack 101 win 5000");
     assert_eq!(lab.take(), NOTHING);
-    // He may be longer about it, but not for ever.
+    // The writer may take longer, but not for ever.
     let (mut lab, _) = begun(&[true]);
     assert_eq!(lab.until_something(), (200.0, vec![". 1:1(0) ack 1".to_owned()]));
     for waits in [&[][..], &[true, false]] {
@@ -281,7 +282,7 @@ fn a_syn_and_a_reset_inside_the_window_are_challenged_and_exact_resets_believed(
     let socket = lab.accepted("mss 1460");
     lab.send("S 9:9(0) win 5000");
     assert_eq!(lab.take(), [". 1:1(0) ack 1"]);
-    // Not too often (§7): two ends that do not believe each other would never stop.
+    // Rate-limited (§7): two ends that do not believe each other would never stop.
     lab.send("S 9:9(0) win 5000");
     assert_eq!(lab.take(), NOTHING);
     lab.wait(500);
@@ -293,7 +294,7 @@ fn a_syn_and_a_reset_inside_the_window_are_challenged_and_exact_resets_believed(
     assert_eq!(lab.stack.take_error(socket), Some(ConnectionError::Reset));
 }
 
-/// As many handshakes are under way as the backlog says, and one more.
+/// Fills the backlog: as many handshakes are under way as it says, and one more.
 fn full_backlog() -> (Lab, ListenerId) {
     let mut lab = Lab::new(Config::default());
     let listener = lab.stack.listen("10.0.0.1:80".parse().unwrap(), 1).unwrap();
@@ -308,14 +309,14 @@ fn full_backlog() -> (Lab, ListenerId) {
 #[test]
 fn a_full_backlog_answers_with_cookies_and_a_full_accept_queue_with_silence() {
     let (mut lab, listener) = full_backlog();
-    // The next one gets a cookie, and nothing is kept of it.
+    // The next SYN gets a cookie, and no state is kept.
     lab.peer_port = 2;
     lab.send("SEW 0:0(0) win 5000 <mss 1400,sackOK,ts 9 0,ws 5>");
     let answer = lab.take();
     assert_eq!(answer, ["S.E 0:0(0) ack 1 <mss 1460,sackOK,ts,ws 7>"]);
     assert_eq!((lab.stack.connection_count(), lab.stack.counters().cookies_sent), (2, 1));
     lab.wait(50);
-    // An ACK that is no cookie's.
+    // An ACK without a valid cookie.
     lab.send(". 1:1(0) ack 7 win 5000");
     assert_eq!(lab.take().len(), 1);
     lab.send("P. 1:11(10) ack 1 win 5000");
@@ -323,7 +324,7 @@ fn a_full_backlog_answers_with_cookies_and_a_full_accept_queue_with_silence() {
     let info = lab.stack.info(lab.now, socket).unwrap();
     assert_eq!((info.state, lab.read(socket)), (State::Established, Ok(10)));
     assert_eq!(lab.stack.counters().cookies_good, 1);
-    // Two that nobody accepts, and no more: Linux lets one more wait than the backlog says.
+    // Two that are not accepted, and no more: Linux lets one more wait than the backlog says.
     for port in [1, 3, 4, 5] {
         lab.peer_port = port;
         if port != 1 {
@@ -331,7 +332,7 @@ fn a_full_backlog_answers_with_cookies_and_a_full_accept_queue_with_silence() {
             lab.take();
         }
         if port == 1 {
-            // The first SYN-ACK came again meanwhile or not; its number is what counts.
+            // Whether the first SYN-ACK was sent again or not, its number is what counts.
             lab.send("S 0:0(0) win 5000 <mss 1460>");
             lab.take();
         }
@@ -356,7 +357,7 @@ fn a_cookie_tells_the_window_that_its_connection_will_have() {
 
 #[test]
 fn a_cookie_that_comes_back_tells_nothing_of_the_round_trip() {
-    // The low bits of the timestamp that it echoes are options.
+    // The low bits of the timestamp that it echoes encode options.
     let (mut lab, listener) = full_backlog();
     lab.peer_port = 2;
     lab.send("S 0:0(0) win 5000 <mss 1400,sackOK,ts 9 0,ws 5>");
@@ -368,7 +369,7 @@ fn a_cookie_that_comes_back_tells_nothing_of_the_round_trip() {
     assert_eq!((info.extensions.0, info.round_trip), (true, None));
 }
 
-/// Sends SYNs from these ports, and gives each with the number that its answer begins with.
+/// Sends SYNs from these ports; returns each with the initial sequence number of its answer.
 fn knock(lab: &mut Lab, ports: Range<u16>) -> Vec<(u16, Option<SeqNumber>)> {
     let mut answered = Vec::new();
     for port in ports {
@@ -380,9 +381,10 @@ fn knock(lab: &mut Lab, ports: Range<u16>) -> Vec<(u16, Option<SeqNumber>)> {
     answered
 }
 
-/// A burst at a short backlog, as of sixty clients who come at once to a server that listens with five: the cookies come back
-/// when the handshakes before them have filled the accept queue. Were they dropped, what follows the first segment would be
-/// nobody's, and reset; and who waits for a greeting would wait for ever, as nothing sends a cookie again.
+/// A burst at a short backlog, such as sixty clients that connect at once to a server that listens
+/// with five: the cookies come back when the handshakes before them have filled the accept queue.
+/// If they were dropped, what follows the first segment would match no connection and be reset; and
+/// a client that waits for a greeting would wait for ever, as nothing sends a cookie again.
 #[test]
 fn who_brings_a_cookie_back_finds_room_though_the_accept_queue_is_full() {
     let mut lab = Lab::new(Config::default());
@@ -401,7 +403,7 @@ fn who_brings_a_cookie_back_finds_room_though_the_accept_queue_is_full() {
         let socket = lab.stack.accept(listener).unwrap();
         assert_eq!(lab.read(socket), Ok(200));
     }
-    // There is room for as many as at a long backlog, and for no more.
+    // There is room for as many as with a long backlog, and for no more.
     lab.take();
     for (port, iss) in knock(&mut lab, 40..640) {
         (lab.peer_port, lab.iss) = (port, iss);
@@ -412,8 +414,8 @@ fn who_brings_a_cookie_back_finds_room_though_the_accept_queue_is_full() {
     assert_eq!(lab.stack.counters().listen_drops, 600 - 513);
 }
 
-/// What its peer had sent already says of the cookie what the ACK has said: it is the new owner's, and nobody is accepted a
-/// second time, whose octets the first one would miss.
+/// What the peer had already sent acknowledges the cookie just as the ACK did: it belongs to the
+/// new owner. No second connection is accepted, whose octets the first one would miss.
 #[test]
 fn what_comes_for_a_connection_that_was_given_away_is_no_cookie_come_back() {
     let (mut lab, listener) = full_backlog();
@@ -427,7 +429,7 @@ fn what_comes_for_a_connection_that_was_given_away_is_no_cookie_come_back() {
     assert_eq!(lab.stack.accept_waiting(listener), 0);
     let Snapshot { local, remote, .. } = detached.snapshot;
     assert_eq!(lab.stack.take_caught(local, remote).len(), 1);
-    // Whoever comes from there anew does bring one back.
+    // A new connection from there does bring a cookie back.
     lab.wait(100);
     lab.peer_port = port;
     lab.send("S 0:0(0) win 5000 <mss 1460>");
@@ -441,7 +443,7 @@ fn a_cookie_keeps_ecn_and_is_looked_for_only_while_one_may_be_under_way() {
     let (mut lab, listener) = full_backlog();
     lab.peer_port = 2;
     for (syn, answer) in [
-        // Without timestamps there is no place to keep it in.
+        // Without timestamps there is no room to encode it.
         ("SEW 0:0(0) win 5000 <mss 1400>", "S. 0:0(0) ack 1 <mss 1460>"),
         ("SEW 0:0(0) win 5000 <mss 1400,ts 9 0>", "S.E 0:0(0) ack 1 <mss 1460,ts>"),
     ] {

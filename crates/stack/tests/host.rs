@@ -1,4 +1,4 @@
-//! What a host answers beside TCP: echoes, who has an address, packets that were too long.
+//! What a host answers besides TCP: echo requests, address resolution, packets that were too long.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -72,7 +72,7 @@ fn an_echo_comes_back_as_it_was() {
     assert_eq!(ip.destination, PEER.parse::<Ipv4Addr>().unwrap());
     let reply = (icmpv4::Message::EchoReply(3, 4), &b"forty-two"[..]);
     assert_eq!(icmpv4::Message::read(message), Ok(reply));
-    // Not for us: another address, another card, or broken on the way.
+    // Ignored: a packet for another address, and one that was damaged on the way.
     let mut stack = stack();
     let other = in_v4(Ipv4Addr::new(10, 0, 0, 77), Protocol::ICMP, message);
     assert!(exchange(&mut stack, &ethernet(MAC, EtherType::IPV4, &other)).is_empty());
@@ -100,7 +100,7 @@ fn whoever_asks_for_our_address_is_told_and_remembered() {
     let answers = exchange(&mut stack, &ask(OURS));
     let answer = arp::Packet::read(&answers[0][14..]).unwrap();
     assert_eq!((answer.operation, answer.sender_mac), (arp::Operation::Reply, MAC));
-    // A connection to him has nobody to ask.
+    // A connection to that peer needs no ARP request.
     let remote = format!("{PEER}:9").parse().unwrap();
     stack.connect(Instant::from_millis(6), None, remote).unwrap();
     let mut slot = vec![0; 2000];
@@ -134,7 +134,7 @@ fn a_solicitation_is_answered_if_it_comes_from_this_link() {
         packet.extend(message);
         let frame = ethernet(icmpv6::multicast_mac(group), EtherType::IPV6, &packet);
         let answers = exchange(&mut stack(), &frame);
-        // RFC 4861 §7.1.1: anything else was forwarded by a router.
+        // RFC 4861 §7.1.1: with any other hop limit a router has forwarded it.
         assert_eq!(answers.len(), usize::from(hop_limit == 255));
         if let Some(answer) = answers.first() {
             let (ip, message) = ipv6::Header::read(&answer[14..]).unwrap();
@@ -152,7 +152,7 @@ fn a_solicitation_is_answered_if_it_comes_from_this_link() {
 
 #[test]
 fn groups_are_reported_when_addresses_are_first_used_and_when_a_router_asks() {
-    // RFC 3810: what a switch that looks at such reports lets through to us.
+    // RFC 3810: a switch that snoops on such reports lets these groups through to us.
     let mut stack = stack();
     stack.add_address("fe80::1/64".parse().unwrap());
     stack.add_address("fd00::5/64".parse().unwrap());
@@ -170,7 +170,7 @@ fn groups_are_reported_when_addresses_are_first_used_and_when_a_router_asks() {
         assert_eq!(protocol, Protocol::ICMPV6);
         let (message, body) = icmpv6::Message::read(report, ip.source, ip.destination).unwrap();
         assert_eq!(message, icmpv6::Message::Other(143, 0));
-        // fd00::1 and fe80::1 are looked for in the same.
+        // fd00::1 and fe80::1 share a solicited-node group.
         assert_eq!((report[7], body.len()), (2, 40));
         for (record, address) in body.chunks(20).zip(["fd00::1", "fd00::5"]) {
             let group = icmpv6::solicited_node(address.parse().unwrap());
@@ -208,7 +208,7 @@ fn groups_are_reported_when_addresses_are_first_used_and_when_a_router_asks() {
 
 #[test]
 fn an_advertisement_without_an_address_confirms_a_neighbour() {
-    // RFC 4861 §4.4 and §7.2.5: who is asked himself may leave it out.
+    // RFC 4861 §4.4 and §7.2.5: the answer to a unicast solicitation may leave it out.
     let mut stack = stack();
     let (ours, peer): (Ipv6Addr, Ipv6Addr) = (OUR_V6.parse().unwrap(), "fd00::2".parse().unwrap());
     let tell = |stack: &mut Stack, now, mac: Option<Mac>, overrides| {
@@ -250,7 +250,7 @@ fn an_advertisement_without_an_address_confirms_a_neighbour() {
     assert_eq!(sent(&mut stack, at(0)).len(), 1);
     tell(&mut stack, at(1), Some(OTHER), false);
     assert_eq!(sent(&mut stack, at(1)), [(OTHER, Protocol::TCP)]);
-    // After half a minute he is asked himself, and says that he is there.
+    // After half a minute the peer is solicited by unicast, and confirms that it is there.
     stack.connect(at(31_000), None, remote(10)).unwrap();
     let asked = sent(&mut stack, at(31_000));
     assert_eq!(asked.len(), 2);
@@ -258,7 +258,7 @@ fn an_advertisement_without_an_address_confirms_a_neighbour() {
     tell(&mut stack, at(31_001), None, false);
     stack.connect(at(60_000), None, remote(11)).unwrap();
     assert_eq!(sent(&mut stack, at(60_000)), [(OTHER, Protocol::TCP)]);
-    // Somebody else who says that he is he is not believed, unless he says that it counts.
+    // Another host's claim to the address is ignored, unless it sets the override flag.
     let third = Mac([2, 0, 0, 0, 0, 77]);
     tell(&mut stack, at(60_001), Some(third), false);
     stack.connect(at(60_002), None, remote(12)).unwrap();
@@ -268,7 +268,7 @@ fn an_advertisement_without_an_address_confirms_a_neighbour() {
     assert_eq!(sent(&mut stack, at(60_004)), [(third, Protocol::TCP)]);
 }
 
-/// A router's complaint about a segment of ours that begins at `seq`: it is too long for a link of this MTU.
+/// Builds a router's error for our segment at `seq`: too long for a link of this MTU.
 fn too_big(lab: &Lab, seq: u32, mtu: u16) -> Vec<u8> {
     undeliverable(lab, seq, (icmpv4::FRAGMENTATION_NEEDED, mtu))
 }
@@ -305,7 +305,7 @@ fn a_path_that_is_too_narrow_gets_smaller_segments_and_no_lie_about_it_is_believ
     assert_eq!(again[..2], [". 1:961(960) ack 1", ". 961:1461(500) ack 1"]);
     let bytes: usize = again.len();
     assert_eq!(bytes, 4);
-    // Not below what every path has.
+    // Not below the MTU that every path has.
     let complaint = too_big(&lab, 1, 68);
     lab.stack.handle_frame(lab.now, &Received::plain(&complaint));
     assert_eq!(lab.stack.info(lab.now, socket).unwrap().path_mtu, 552);
@@ -325,7 +325,7 @@ fn a_syn_with_data_that_is_too_long_goes_again_at_once_without() {
     lab.wait(20);
     lab.send("S. 0:0(0) ack 1 win 5840 <mss 1040,sackOK>");
     assert_eq!(lab.take(), [". 1:801(800) ack 1", "P. 801:1001(200) ack 1"]);
-    // Which SYN that answered to, nobody knows.
+    // Which SYN that answered cannot be told.
     let info = lab.stack.info(lab.now, socket).unwrap();
     assert_eq!((info.syn_data, info.round_trip), (false, None));
 }
@@ -388,7 +388,7 @@ fn a_segment_in_a_frame_for_many_is_nobodys() {
     for (destination, taken) in
         [(Mac::BROADCAST, false), (Mac([1, 0, 0x5e, 0, 0, 1]), false), (MAC, true)]
     {
-        // For who listens, and for nobody, who is told so.
+        // For a port with a listener, and for one without, which is answered with a reset.
         for port in [80, 81] {
             let before = stack.counters().not_for_us;
             let sent = exchange(&mut stack, &ethernet(destination, EtherType::IPV4, &syn(port)));
@@ -405,7 +405,7 @@ fn a_packet_of_ipv6_from_an_address_of_ipv4_is_nobodys() {
     for (source, answers) in [("fd00::9", 1), ("::ffff:10.0.0.2", 0)] {
         let (source, ours): (Ipv6Addr, Ipv6Addr) =
             (source.parse().unwrap(), OUR_V6.parse().unwrap());
-        // A SYN for a port on which nobody listens, which is answered with a reset.
+        // A SYN for a port without a listener, which is answered with a reset.
         let mut segment = [0; 20];
         let fields = Fields {
             source_port: 4000,
@@ -440,7 +440,7 @@ fn a_packet_of_ipv6_from_an_address_of_ipv4_is_nobodys() {
 
 #[test]
 fn all_packets_between_two_ends_have_one_flow_label_and_other_ends_another() {
-    // RFC 6437; those of a train have it, as their headers are made of the train's.
+    // RFC 6437. The segments of a train have it too: their headers are copied from the train's.
     let device = Capabilities { max_train_bytes: 65_000, ..Capabilities::plain(Medium::Ip, 1500) };
     let mut stack = Stack::new(Config::default(), device, MAC, [1; 32]);
     stack.add_address("fd00::1/64".parse().unwrap());
@@ -498,7 +498,7 @@ fn all_packets_between_two_ends_have_one_flow_label_and_other_ends_another() {
         stack.send(now, socket, &[0; 9000], false).unwrap();
         let mut all = sent(&mut stack, now);
         assert!(all.iter().any(|(_, segment)| segment.len() > 2000), "a train");
-        // Reset, and what comes behind that.
+        // The reset, and the answer to a segment that arrives after it.
         stack.abort(now, socket);
         all.extend(sent(&mut stack, now));
         stack.close(now, socket);

@@ -1,5 +1,5 @@
-//! Segments that come one behind the other in a batch are joined, and acknowledged as Linux acknowledges
-//! what its GRO has joined.
+//! Consecutive segments in a batch are joined, and acknowledged as Linux acknowledges what its GRO
+//! has joined.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
@@ -9,8 +9,8 @@ use crate::common::Lab;
 
 const NOTHING: [&str; 0] = [];
 
-/// A connection that has no quick ACKs left, to a peer whose segments have 1000 octets; and where its
-/// numbers are.
+/// Returns a connection without quick ACKs left, to a peer whose segments have 1000 octets, and the
+/// peer's next sequence number.
 fn open() -> (Lab, SocketId, usize) {
     let mut lab = Lab::new(Config { quick_acks: 2, ..Config::default() });
     let socket = lab.accepted("mss 1460,sackOK");
@@ -55,7 +55,7 @@ fn a_lone_segment_waits_and_two_do_not() {
 
 #[test]
 fn who_asks_for_a_timer_instead_of_a_frame_misses_nothing() {
-    // The segment waits for company; whatever comes next ends that.
+    // The segment is held for joining; whatever comes next ends that.
     let (mut lab, socket, seq) = open();
     send(&mut lab, seq, 1000, "65535");
     lab.stack.handle_timeout(lab.now);
@@ -67,7 +67,7 @@ fn who_asks_for_a_timer_instead_of_a_frame_misses_nothing() {
 fn what_says_more_than_data_is_not_joined() {
     let (mut lab, socket, seq) = open();
     let joined = |lab: &Lab| lab.stack.counters().joined;
-    // Another window, another ACK, a gap, a longer segment.
+    // Not joined: another window, another ACK, a gap, a longer segment.
     send(&mut lab, seq, 1000, "65535");
     send(&mut lab, seq + 1000, 1000, "65534");
     lab.write(socket, 10);
@@ -85,7 +85,7 @@ fn what_says_more_than_data_is_not_joined() {
     assert_eq!(joined(&lab), 0);
     assert_eq!(lab.read(socket), Ok(7500));
     lab.take();
-    // A short one, PSH and FIN end it; a FIN comes the ordinary way.
+    // A short segment, PSH and FIN end the joining; a FIN takes the ordinary path.
     let at = seq + 7500;
     lab.send(&format!(". {at}:0(1000) ack 11 win 65534"));
     lab.send(&format!("P. {}:0(300) ack 11 win 65534", at + 1000));

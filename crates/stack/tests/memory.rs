@@ -1,4 +1,4 @@
-//! What all connections may have together: memory, and a life without a user.
+//! Limits that all connections share: memory, orphans and TIME-WAIT.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ struct Peer {
     socket: SocketId,
 }
 
-/// So many connections, each from a port of its own.
+/// Opens `count` connections, each from a port of its own.
 fn peers(lab: &mut Lab, count: u16) -> Vec<Peer> {
     let listener = lab.listen();
     let open = |port| {
@@ -35,13 +35,13 @@ impl Peer {
     }
 }
 
-/// Half a megabyte in all.
+/// Returns a configuration with half a megabyte for all connections.
 fn little() -> Config {
     Config { memory_bytes: (256 << 10, 512 << 10), pacing: false, ..Config::default() }
 }
 
 const LITTLE: usize = 512 << 10;
-/// The last one that had all of it when there was some.
+/// The buffer of the last connection to get a full one while memory was left.
 const ONE: usize = 64 << 10;
 
 #[test]
@@ -54,7 +54,7 @@ fn many_who_send_have_no_more_than_is_bounded_and_all_of_them_get_on() {
         lab.take();
     }
     assert!(lab.stack.buffered_bytes() <= LITTLE + ONE + 100 * 4096);
-    // The last one has little, is acknowledged, and gets as much again.
+    // The last one has little; once that is acknowledged, it gets as much again.
     while lab.stack.poll_event().is_some() {}
     let last = peers.last().unwrap();
     let refused = lab.stack.send(lab.now, last.socket, &[0; 100], false);
@@ -64,7 +64,7 @@ fn many_who_send_have_no_more_than_is_bounded_and_all_of_them_get_on() {
     assert_eq!(lab.stack.poll_event(), Some(event));
     assert_eq!(lab.stack.send(lab.now, last.socket, &[0; 70_000], false), Ok(4096));
     assert_eq!(lab.take().len(), 3);
-    // As soon as others have less, he has more.
+    // As soon as others hold less, it gets more.
     for peer in &peers[..8] {
         lab.stack.abort(lab.now, peer.socket);
     }
@@ -85,7 +85,7 @@ fn many_who_do_not_read_have_no_more_than_is_bounded_and_what_was_dropped_comes_
     assert!(lab.stack.buffered_bytes() <= LITTLE + ONE + 30 * 8192);
     assert!(lab.stack.counters().receive_drops > 20 * 50);
     let last = peers.last().unwrap();
-    // What is ahead of its turn is not kept, nor is it said to be.
+    // An out-of-order segment is not kept, and not reported by SACK.
     assert_eq!(last.says(&mut lab, &segment(50_001)), [". 1:1(0) ack 5001"]);
     assert_eq!(lab.read(last.socket), Ok(5000));
     assert_eq!(last.says(&mut lab, &segment(5001)).len(), 1);
@@ -143,7 +143,7 @@ fn who_is_closed_when_there_are_too_many_such_ones_is_reset() {
     assert!(close(&mut lab, &peers[1]).starts_with("F"));
     assert!(close(&mut lab, &peers[2]).starts_with("R"));
     assert_eq!((lab.stack.counters().orphans_reset, lab.stack.connection_count()), (1, 3));
-    // One that is over makes room for another: in TIME-WAIT it is no orphan.
+    // A finished one makes room for another: in TIME-WAIT it is no orphan.
     peers[0].says(&mut lab, "F. 1:1(0) ack 102 win 65535");
     assert!(close(&mut lab, &peers[3]).starts_with("F"));
     assert_eq!(lab.stack.counters().orphans_reset, 1);
@@ -165,7 +165,7 @@ fn a_closed_connection_whose_peer_takes_nothing_makes_room_where_there_is_no_mem
     }
     let before = lab.stack.buffered_bytes();
     assert!(before >= LITTLE);
-    // With its next timeout, and not after eight of them.
+    // At its next timeout, and not after eight of them.
     lab.wait(400);
     lab.take();
     assert!(lab.stack.counters().orphans_reset >= 1);
@@ -189,7 +189,7 @@ fn of_too_many_in_time_wait_the_newest_is_over_when_its_last_ack_has_left() {
     lab.wait(200);
     assert_eq!(states(&mut lab), [State::TimeWait; 2]);
     assert_eq!(lab.stack.counters().time_wait_overflows, 1);
-    // And those that stay are over in their time, which makes room.
+    // The ones that stay end in their time, which makes room.
     lab.wait_for(Duration::from_secs(60));
     assert_eq!(states(&mut lab), []);
 }

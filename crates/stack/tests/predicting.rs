@@ -1,5 +1,5 @@
-//! Segments that the short way in has to leave to the general one: whatever a peer may send that is a little other than
-//! what a conversation goes on with. What becomes of it is the same with the short way and without.
+//! Segments that header prediction has to leave to the general path: all that differ a little from
+//! what continues a conversation. The outcome is the same with the short path and without.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
@@ -7,7 +7,7 @@ use uncork_stack::{Config, RecvError, State};
 
 use crate::common::Lab;
 
-/// What a peer, the user and whoever counts can see of a connection.
+/// What the peer, the user and the counters can see of a connection.
 #[derive(Debug, PartialEq)]
 struct Seen {
     answers: Vec<Vec<String>>,
@@ -17,7 +17,7 @@ struct Seen {
     segments_in: u64,
 }
 
-/// A request and its answer, then these segments; and how many of all were predicted.
+/// Plays a request, its answer, and then these segments; returns how many of all were predicted.
 fn hear(segments: &[&str], short_ways: bool) -> (Seen, u64) {
     let receive_buffer_bytes = (4096, 4096);
     let config = Config { short_ways, receive_buffer_bytes, ..Config::default() };
@@ -49,10 +49,10 @@ fn hear(segments: &[&str], short_ways: bool) -> (Seen, u64) {
 
 #[test]
 fn what_is_unusual_goes_the_general_way() {
-    // Each with how many of its own segments are predicted, beside the two before.
+    // Each with how many of its own segments are predicted, besides the two before.
     let all: [(&[&str], u64); 14] = [
         (&["P. 201:0(100) ack 51 win 65535 <ts 207 1>"], 1),
-        // More than there is room for, of which a part fits; and an octet more.
+        // More than there is room for, of which a part fits; and one octet too many.
         (
             &[
                 "P. 201:0(1000) ack 51 win 65535 <ts 207 1>",
@@ -71,11 +71,11 @@ fn what_is_unusual_goes_the_general_way() {
             ],
             2,
         ),
-        // Once more, ahead of its turn, of a past that is over.
+        // A duplicate, out of order, with an old timestamp.
         (&["P. 101:0(100) ack 51 win 65535 <ts 207 1>"], 0),
         (&["P. 301:0(100) ack 51 win 65535 <ts 207 1>"], 0),
         (&["P. 201:0(100) ack 51 win 65535 <ts 150 1>"], 0),
-        // It acknowledges less, and what was never sent.
+        // An old ACK, and an ACK of data never sent.
         (&["P. 201:0(100) ack 1 win 65535 <ts 207 1>"], 0),
         (&["P. 201:0(100) ack 5000 win 65535 <ts 207 1>"], 0),
         (&["P. 201:0(100) ack 51 win 1000 <ts 207 1>"], 0),
@@ -83,7 +83,7 @@ fn what_is_unusual_goes_the_general_way() {
         (&["FP. 201:0(100) ack 51 win 65535 <ts 207 1>"], 0),
         (&["R. 201:0(0) ack 51 win 65535 <ts 207 1>"], 0),
         (&["S. 201:0(0) ack 51 win 65535 <ts 207 1>"], 0),
-        // Says nothing.
+        // Says nothing new.
         (&[". 201:0(0) ack 51 win 65535 <ts 207 1>"], 0),
     ];
     let (_, before) = hear(&[], true);

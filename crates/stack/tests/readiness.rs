@@ -1,4 +1,4 @@
-//! What poll(2) would say of a connection, from its beginning to its end.
+//! What poll(2) reports of a connection, from its beginning to its end.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use uncork_stack::{Config, ConnectionError, Ready, Shutdown, SocketId, SocketOption};
@@ -7,7 +7,7 @@ use crate::common::{Lab, PEER, PEER_PORT};
 
 const SYN: &str = "mss 1000";
 
-/// In the order of poll(2)'s names.
+/// Lists what the socket is ready for, in the order of poll(2)'s names.
 fn letters(lab: &mut Lab, socket: SocketId) -> String {
     let ready = lab.stack.readiness(lab.now, socket);
     let names = [
@@ -59,7 +59,7 @@ fn data_room_and_the_peers_end() {
     while lab.stack.poll_event().is_some() {}
     assert_eq!(letters(&mut lab, socket), "open");
     lab.take();
-    // Whoever was told that there is no room hears of it when there is.
+    // A user that was told there is no room hears when there is.
     lab.send(". 11:11(0) ack 8001 win 65535");
     let event = lab.stack.poll_event();
     assert_eq!(event, Some(uncork_stack::Event::Socket(socket, Ready::WRITABLE)));

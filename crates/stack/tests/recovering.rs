@@ -1,4 +1,4 @@
-//! Losses: found by what arrives, by time, by a probe or by a timeout (RFC 5681, 6298, 6582, 6675, 6937,
+//! Losses: found by ACKs, by time, by a probe or by a timeout (RFC 5681, 6298, 6582, 6675, 6937,
 //! 8985).
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
@@ -94,7 +94,7 @@ fn a_lost_tail_is_probed_after_two_round_trips() {
     let (millis, probe) = lab.until_something();
     assert_eq!(probe, ["P. 2001:3001(1000) ack 1"]);
     assert_eq!(millis, 22.0);
-    // It tells of the hole, which three segments behind it would have.
+    // Its SACK reveals the hole, as three segments after it would have.
     lab.wait(10);
     lab.send(". 1:0(0) ack 1001 win 65535 <sack 2001:3001>");
     let (millis, again) = lab.until_something();
@@ -103,7 +103,7 @@ fn a_lost_tail_is_probed_after_two_round_trips() {
     assert_eq!(lab.stack.counters().timeouts, 0);
 }
 
-/// The last of ten segments was sent again as a probe, and is acknowledged. Gives the window then.
+/// Has the last of ten segments probed and acknowledged. Returns the window at that moment.
 fn probed() -> (Lab, SocketId, u32) {
     let (mut lab, socket) = open("mss 1000,sackOK");
     lab.write(socket, 10_000);
@@ -115,7 +115,7 @@ fn probed() -> (Lab, SocketId, u32) {
     assert_eq!(probe, ["P. 9001:10001(1000) ack 1"]);
     lab.wait(10);
     lab.send(". 1:0(0) ack 10001 win 65535");
-    // Of the original or of the copy: nobody can tell yet (RFC 8985 §7.4.2).
+    // Whether original or copy was acknowledged cannot be told yet (RFC 8985 §7.4.2).
     let info = lab.stack.info(lab.now, socket).unwrap();
     assert!(info.window_segments >= before.window_segments && info.threshold_segments.is_none());
     (lab, socket, info.window_segments)
@@ -134,7 +134,7 @@ fn a_probe_that_repairs_the_loss_counts_as_one() {
 
 #[test]
 fn a_probe_of_which_the_next_ack_says_that_it_came_twice_counts_as_nothing() {
-    // And so does the ACK that a peer without reports of what came twice sends for it.
+    // The plain duplicate ACK of a peer without DSACK counts the same.
     for next in [" <sack 9001:10001>", ""] {
         let (mut lab, socket, before) = probed();
         lab.send(&format!(". 1:0(0) ack 10001 win 65535{next}"));
@@ -203,11 +203,11 @@ fn a_timeout_in_a_recovery_does_not_cut_what_that_has_cut() {
     assert_eq!(lab.take(), [segment(0)]);
     let info = lab.stack.info(lab.now, socket).unwrap();
     assert_eq!((info.phase, info.threshold_segments), (Phase::Recovery, Some(5)));
-    // Nothing more is heard.
+    // No more ACKs arrive.
     lab.until_something();
     let info = lab.stack.info(lab.now, socket).unwrap();
     assert_eq!((info.phase, info.threshold_segments), (Phase::Loss, Some(5)));
-    // Nor does one behind a mark.
+    // Nor does a timeout after an ECN mark.
     let mut lab =
         Lab::new(Config { pacing: false, congestion: Algorithm::NewReno, ..Config::default() });
     let listener = lab.listen();
@@ -258,7 +258,8 @@ fn the_users_patience_ends_a_connection_sooner() {
     assert_eq!(lab.now.since(began), patience);
 }
 
-/// The peer's window is shut, and has been for a while when the user writes; the first probe has left.
+/// Returns a connection whose peer's window was shut for a while before the user wrote; the first
+/// probe has left.
 fn shut_out(patience: Duration) -> (Lab, SocketId) {
     let (mut lab, socket) = open("mss 1000");
     lab.stack.set_option(lab.now, socket, SocketOption::UserTimeout(Some(patience)));
@@ -309,17 +310,17 @@ fn a_window_that_shrinks_is_waited_for_as_long_as_the_peer_answers() {
     assert_eq!(lab.take().len(), 5);
     for _ in 0..30 {
         let (_, sent) = lab.until_something();
-        // What is first, and nothing that is beyond.
+        // The first segment, and nothing beyond it.
         assert_eq!(sent, [segment(0)]);
         lab.send(". 1:0(0) ack 1 win 0");
     }
     assert_eq!(lab.stack.take_error(socket), None);
-    // Two fit.
+    // Two segments fit.
     lab.send(". 1:0(0) ack 1 win 2000");
     lab.until_something();
     lab.send(". 1:0(0) ack 1001 win 1500");
     assert_eq!(lab.take(), [segment(1)]);
-    // From now on he is silent.
+    // From now on the peer is silent.
     lab.send(". 1:0(0) ack 1001 win 0");
     let silent = lab.now;
     while !lab.until_something().1.is_empty() {}
@@ -335,7 +336,7 @@ fn a_timeout_that_was_wrong_is_taken_back() {
     lab.write(socket, 10 * 988);
     lab.take();
     lab.wait(10);
-    // Everything is very late.
+    // All ACKs are very late.
     let (_, probe) = lab.until_something();
     assert_eq!(probe.len(), 1);
     let (_, again) = lab.until_something();
@@ -360,7 +361,7 @@ fn a_recovery_that_duplicates_prove_wrong_is_taken_back() {
     lab.wait(10);
     lab.send(". 1:0(0) ack 1 win 65535 <sack 1001:4001>");
     assert_eq!(lab.take(), [segment(0)]);
-    // It was late, not lost; and so says the peer when the second one comes.
+    // It was late, not lost; the peer reports that when the copy arrives.
     lab.send(". 1:0(0) ack 10001 win 65535");
     assert_eq!(lab.stack.info(lab.now, socket).unwrap().window_segments, 5);
     lab.wait(10);
@@ -409,7 +410,7 @@ fn an_echoed_mark_halves_once_in_a_window_and_is_answered_with_cwr() {
     lab.send(". 1:0(0) ack 10001 win 65535");
     lab.write(socket, 1000);
     assert_eq!(lab.take(), ["P.W 10001:11001(1000) ack 1"]);
-    // And the other way: a mark is echoed until CWR has come (§6.1.3).
+    // And in the other direction: a mark is echoed until CWR has come (§6.1.3).
     lab.tos = 3;
     lab.send("P. 1:0(10) ack 11001 win 65535");
     assert_eq!(lab.take(), [".E 11001:11001(0) ack 11"]);
@@ -420,7 +421,7 @@ fn an_echoed_mark_halves_once_in_a_window_and_is_answered_with_cwr() {
 
 #[test]
 fn a_loss_and_a_timeout_are_answered_with_cwr_too() {
-    // RFC 3168 §6.1.2: whatever the window was cut for.
+    // RFC 3168 §6.1.2: for whatever reason the window was cut.
     for times_out in [false, true] {
         let mut lab =
             Lab::new(Config { pacing: false, congestion: Algorithm::NewReno, ..Config::default() });
@@ -462,7 +463,8 @@ fn a_silent_peer_is_asked_and_then_given_up() {
 
 #[test]
 fn what_was_sent_and_came_twice_or_out_of_order_is_counted() {
-    // tcpi_bytes_retrans, tcpi_dsack_dups, tcpi_rcv_ooopack, tcpi_total_rto, tcpi_total_rto_recoveries.
+    // tcpi_bytes_retrans, tcpi_dsack_dups, tcpi_rcv_ooopack, tcpi_total_rto,
+    // tcpi_total_rto_recoveries.
     let (mut lab, socket) = open("mss 1000,sackOK");
     lab.write(socket, 10_000);
     lab.take();
@@ -480,7 +482,7 @@ fn what_was_sent_and_came_twice_or_out_of_order_is_counted() {
         assert_eq!(lab.until_something().1.len(), 1);
     }
     let info = lab.stack.info(lab.now, socket).unwrap();
-    // The first of the three was a probe, and no timeout.
+    // The first of the three was a probe, not a timeout.
     assert_eq!(info.bytes_retransmitted, 1000 + 300);
     assert_eq!((info.duplicates_reported, info.out_of_order_segments), (1, 2));
     assert_eq!(info.all_timeouts, (2, 1));
@@ -490,7 +492,7 @@ fn what_was_sent_and_came_twice_or_out_of_order_is_counted() {
 
 #[test]
 fn an_ack_that_jumps_and_reports_what_is_behind_is_no_reordering() {
-    // One ACK for several segments: in which order they came nobody can tell.
+    // One ACK for several segments does not tell in which order they arrived.
     let (mut lab, socket) = open("mss 1000,sackOK");
     lab.write(socket, 10_000);
     lab.take();
@@ -499,7 +501,7 @@ fn an_ack_that_jumps_and_reports_what_is_behind_is_no_reordering() {
     let info = lab.stack.info(lab.now, socket).unwrap();
     assert_eq!((info.reorderings, info.reordering_segments), (0, 3));
     assert_eq!(lab.take()[..3], [segment(2), segment(4), segment(5)]);
-    // But what comes behind what was told of before is: 7001 was the highest.
+    // But a segment that arrives after a higher one was reported is: 7001 was the highest.
     let (mut lab, socket) = open("mss 1000,sackOK");
     lab.write(socket, 10_000);
     lab.take();
@@ -520,7 +522,7 @@ fn duplicates_without_sack_are_not_counted_twice_when_reordering_ends() {
         lab.send(". 1:0(0) ack 1 win 65535");
         assert_eq!(lab.take().len(), 1);
     }
-    // Three have arrived, two of which were counted: the window grows by one.
+    // Three have arrived, two of which were counted already: the window grows by one.
     lab.send(". 1:0(0) ack 3001 win 65535");
     assert_eq!(lab.stack.info(lab.now, socket).unwrap().window_segments, 11);
     assert_eq!(lab.take().len(), 2);
@@ -540,7 +542,7 @@ fn the_ack_that_ends_a_timeout_opens_the_window() {
 
 #[test]
 fn a_peer_of_tiny_segments_has_no_more_of_them_under_way_than_one_of_ordinary_ones() {
-    // CVE-2019-11478: what each of them costs to keep account of is not less for it.
+    // CVE-2019-11478: a tiny segment costs as much accounting as any other.
     let config = Config { pacing: false, ..Config::default() };
     let device = Capabilities { max_train_bytes: 65_000, ..Capabilities::plain(Medium::Ip, 1500) };
     let mut lab = Lab::with_device(config, device);
@@ -558,7 +560,8 @@ fn a_peer_of_tiny_segments_has_no_more_of_them_under_way_than_one_of_ordinary_on
         lab.send(&format!(". 1:1(0) ack {acked} win 65535"));
     }
     assert!((4096..=8192).contains(&most), "{most}");
-    // He tells of every other one, four in an ACK; what he does not have goes out again, and all of it has arrived in the end.
+    // The peer reports every other one, four in an ACK; the missing ones go out again, and in the
+    // end all have arrived.
     while lab.stack.send(lab.now, socket, &data, false).is_ok() {}
     while !lab.take().is_empty() {}
     let info = lab.stack.info(lab.now, socket).unwrap();

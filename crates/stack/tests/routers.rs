@@ -1,4 +1,4 @@
-//! What routers say of packets that we have sent, and what becomes of their connections.
+//! ICMP errors from routers about packets that we have sent, and what becomes of their connections.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::net::{Ipv6Addr, SocketAddr};
@@ -13,14 +13,14 @@ use crate::common::{Lab, OURS, PEER, PEER_PORT};
 const OUR_V6: &str = "fd00::1";
 const PEER_V6: &str = "fd00::2";
 const ROUTER_V6: &str = "fd00::9";
-/// There is no way to the host.
+/// ICMP: host unreachable.
 const HOST: icmpv4::Message = icmpv4::Message::Unreachable { code: 1, next_hop_mtu: 0 };
 
 fn peer() -> SocketAddr {
     SocketAddr::new(PEER.parse().unwrap(), PEER_PORT)
 }
 
-/// A router says this of our packet that begins with number `seq`.
+/// Delivers a router's error about our packet that begins with number `seq`.
 fn complain(lab: &mut Lab, message: icmpv4::Message, seq: u32) {
     let (ours, peer) = (OURS.parse().unwrap(), PEER.parse().unwrap());
     let mut body = vec![0; 8 + 20];
@@ -36,7 +36,7 @@ fn complain(lab: &mut Lab, message: icmpv4::Message, seq: u32) {
     lab.stack.handle_frame(lab.now, &Received::plain(&packet));
 }
 
-/// A stack that has sent a SYN in a packet of IPv6, what that was, and when.
+/// Returns a stack that has sent a SYN over IPv6, the packet, and the time.
 fn connecting_over_ipv6() -> (Stack, SocketId, Vec<u8>, Instant) {
     let now = Instant::from_millis(1000);
     let device = Capabilities::plain(Medium::Ip, 1500);
@@ -76,12 +76,13 @@ fn complain_over_ipv6(
 
 #[test]
 fn a_packet_that_a_router_throws_away_ends_a_connection_that_is_opened() {
-    // tcp_v4_err, icmpv6_err_convert: who travels in a circle, or has a header that nobody understands, never arrives.
+    // tcp_v4_err, icmpv6_err_convert: a packet in a routing loop, or with a header that no router
+    // understands, never arrives.
     use icmpv4::Message::{Other, TimeExceeded, Unreachable};
     let means = [
         (TimeExceeded(0), Some(ConnectionError::Unreachable)),
         (Other(icmpv4::PARAMETER_PROBLEM, 0), Some(ConnectionError::Protocol)),
-        // Nobody knows what that would be.
+        // Undefined codes and types.
         (Unreachable { code: 16, next_hop_mtu: 0 }, None),
         (Other(4, 0), None),
     ];
@@ -107,7 +108,7 @@ fn a_packet_that_a_router_throws_away_ends_a_connection_that_is_opened() {
     }
 }
 
-/// What a connection says that is given up in this way, if this happens to it before.
+/// Returns the error of a connection that is given up, after `before` has happened to it.
 fn end_of(
     option: Option<SocketOption>,
     before: impl FnOnce(&mut Lab, SocketId),
@@ -146,20 +147,20 @@ fn who_is_given_up_says_what_was_said_of_the_way_last() {
     assert_eq!(end_of(None, said), unreachable);
     let user_timeout = SocketOption::UserTimeout(Some(Duration::from_secs(2)));
     assert_eq!(end_of(Some(user_timeout), said), unreachable);
-    // The way was there again.
+    // The path works again.
     let and_then_not = |lab: &mut Lab, socket| {
         said(lab, socket);
         lab.send(". 1:1(0) ack 51 win 65535");
     };
     assert_eq!(end_of(None, and_then_not), timed_out);
-    // It was said of something else.
+    // The error is about other packets.
     let of_others = |lab: &mut Lab, socket| {
         write(lab, socket);
         complain(lab, HOST, 102);
         complain(lab, HOST, 0);
     };
     assert_eq!(end_of(None, of_others), timed_out);
-    // An ACK of ours has not arrived, nor have the probes behind it.
+    // An ACK of ours has not arrived, nor have the keepalive probes after it.
     let heard = |lab: &mut Lab, _| {
         lab.send("P. 1:101(100) ack 1 win 65535");
         lab.wait(100);
@@ -169,7 +170,7 @@ fn who_is_given_up_says_what_was_said_of_the_way_last() {
     let each = Duration::from_secs(1);
     let keep_alive = KeepAlive { idle: each, interval: each, probes: 2 };
     assert_eq!(end_of(Some(SocketOption::KeepAlive(Some(keep_alive))), heard), unreachable);
-    // A shut window.
+    // A closed window.
     let shut = |lab: &mut Lab, socket| {
         lab.send("P. 1:101(100) ack 1 win 0");
         lab.wait(100);
@@ -204,7 +205,7 @@ fn what_was_lost_to_a_way_that_is_not_there_is_no_reason_to_try_seldom() {
     assert_eq!(gaps(Some(HOST), 1), [210.0; 5]);
     assert_eq!(gaps(Some(network), 1), [210.0; 5]);
     assert_eq!(gaps(Some(port), 1), doubled);
-    // Of what is not first nobody knows how often it was sent.
+    // Only of the first segment is it known how often it was sent.
     assert_eq!(gaps(Some(HOST), 1001), doubled);
 }
 

@@ -1,5 +1,5 @@
-//! What holds bytes back and what lets them go: Nagle, cork, MSG_MORE, autocork, small queues, windows,
-//! pacing, and the user's own hold.
+//! What holds bytes back and what lets them go: Nagle, cork, MSG_MORE, autocork, small queues,
+//! windows, pacing, and the user's own hold.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
@@ -22,7 +22,8 @@ fn why(lab: &mut Lab, socket: SocketId) -> Option<Blocked> {
 
 #[test]
 fn no_segment_is_larger_than_the_peer_has_asked_for() {
-    // RFC 9293 §3.7.1 (MUST-16). Twice 500 would fit into a frame of this device, which takes no trains.
+    // RFC 9293 §3.7.1 (MUST-16). Two of 500 would fit into a frame of this device, which takes no
+    // trains.
     let mut lab = Lab::new(Config { pacing: false, ..Config::default() });
     let socket = lab.accepted("mss 500");
     lab.write(socket, 1500);
@@ -37,7 +38,8 @@ fn no_segment_is_larger_than_the_peer_has_asked_for() {
 
 #[test]
 fn a_peer_who_asks_for_tiny_segments_gets_small_ones() {
-    // CVE-2019-11479; tcp_min_snd_mss. Nor does a small window make them tiny (tcp_bound_to_half_wnd).
+    // CVE-2019-11479; tcp_min_snd_mss. Nor does a small window make them tiny
+    // (tcp_bound_to_half_wnd).
     for (options, window, bytes) in [
         ("mss 1", 65_535, 48),
         ("mss 1,ts 5 0", 65_535, 36),
@@ -86,10 +88,10 @@ fn nagle_does_not_hold_a_whole_message() {
     assert_eq!(lab.take(), NOTHING);
     lab.stack.complete(lab.now, socket);
     assert_eq!(lab.take(), ["P. 11:26(15) ack 1"]);
-    // Of what is written later nobody has said that.
+    // That does not cover later writes.
     lab.write(socket, 10);
     assert_eq!((lab.take(), why(&mut lab, socket)), (vec![], Some(Blocked::Nagle)));
-    // A cork stays.
+    // It does not lift a cork.
     lab.stack.set_option(lab.now, socket, SocketOption::Cork(true));
     lab.stack.complete(lab.now, socket);
     assert_eq!((lab.take(), why(&mut lab, socket)), (vec![], Some(Blocked::Cork)));
@@ -165,14 +167,14 @@ fn autocork_joins_small_writes_while_the_device_has_the_last_one() {
     lab.completes = false;
     lab.write(socket, 10);
     assert_eq!(lab.take(), ["P. 1:11(10) ack 1"]);
-    // Nobody need be woken by what has left, until somebody waits for it.
+    // No wake is needed for completions until something waits for one.
     assert!(!lab.stack.awaits_completion());
     for _ in 0..5 {
         lab.write(socket, 10);
         assert_eq!((lab.take(), why(&mut lab, socket)), (vec![], Some(Blocked::Autocork)));
         assert!(lab.stack.awaits_completion());
     }
-    // The completion itself sends nothing: what has waited leaves when a frame is asked for.
+    // The completion itself sends nothing: held data leaves when a frame is asked for.
     lab.complete();
     assert!(!lab.stack.awaits_completion());
     assert_eq!(lab.take(), ["P. 11:61(50) ack 1"]);
@@ -197,7 +199,7 @@ fn autocork_lets_the_end_of_a_write_leave_with_its_beginning() {
     lab.write(socket, 2010);
     let whole = [". 1:1001(1000) ack 1", ". 1001:2001(1000) ack 1", "P. 2001:2011(10) ack 1"];
     assert_eq!(lab.take(), whole);
-    // What is written while the device has that waits, and so does its end.
+    // While the device has that, the short end of the next write waits.
     lab.stack.set_option(lab.now, socket, SocketOption::NoDelay(true));
     lab.write(socket, 1010);
     assert_eq!(lab.take(), [". 2011:3011(1000) ack 1"]);
@@ -230,7 +232,7 @@ fn no_more_than_the_limit_is_in_the_device_and_completions_let_the_next_go() {
     lab.write(socket, 9000);
     assert_eq!(lab.take().len(), 4);
     assert_eq!(why(&mut lab, socket), Some(Blocked::SmallQueue));
-    // ACKs do not help: the device is what is full.
+    // ACKs do not help: it is the device that is full.
     lab.send(". 1:0(0) ack 1001 win 65535");
     assert_eq!(lab.take(), NOTHING);
     for n in 4..8 {
@@ -238,7 +240,7 @@ fn no_more_than_the_limit_is_in_the_device_and_completions_let_the_next_go() {
         assert_eq!(lab.take(), [format!(". {}:{}(1000) ack 1", 1 + n * 1000, 1001 + n * 1000)]);
     }
     assert!(lab.stack.counters().throttled > 0);
-    // Who is gone waits for nothing.
+    // An aborted connection waits for no completion.
     assert!(lab.stack.awaits_completion());
     lab.stack.abort(lab.now, socket);
     lab.stack.close(lab.now, socket);
@@ -330,7 +332,7 @@ fn a_window_lets_whole_segments_through_and_a_shut_one_is_probed() {
     lab.send(". 1:0(0) ack 2501 win 0");
     let (second, probe) = lab.until_something();
     assert_eq!((probe.len(), (second / first).round()), (1, 2.0));
-    // Less than a segment is not made use of; a segment is.
+    // Room for less than a segment is not used; room for a segment is.
     lab.send(". 1:0(0) ack 2501 win 500");
     assert_eq!(lab.take(), NOTHING);
     lab.send(". 1:0(0) ack 2501 win 1500");
@@ -380,7 +382,7 @@ fn what_is_held_by_its_user_leaves_when_he_lets_go() {
 fn paced_segments_leave_at_twice_the_windows_rate_in_slow_start() {
     let mut lab = Lab::new(Config::default());
     let socket = lab.accepted("mss 1000");
-    // A first window may leave at once.
+    // The initial window may leave at once.
     lab.write(socket, 60_000);
     assert_eq!(lab.take().len(), 10);
     lab.wait(10);
@@ -405,14 +407,16 @@ fn a_device_holds_less_than_a_millisecond_of_what_gets_through() {
     assert_eq!(lab.take().len(), 9);
     lab.wait(10);
     lab.send(". 1:0(0) ack 9001 win 65535");
-    // Nine segments in ten milliseconds: not even two in a millisecond, but two always may be there.
+    // Nine segments in ten milliseconds are not even two in a millisecond, but two are always
+    // allowed.
     assert_eq!(lab.stack.info(lab.now, socket).unwrap().device_limit_bytes, 2080);
     lab.completes = false;
     lab.write(socket, 9000);
     assert_eq!(lab.take().len(), 2);
 }
 
-/// One of thousands whose turn comes every 30 ms: what the device may hold for it, and its last train in segments.
+/// Simulates one of thousands of connections, whose turn comes every 30 ms; returns what the device
+/// may hold for it, and its last train in segments.
 fn one_of_thousands(round_trip: u64, turns: u32) -> (u32, u32) {
     let device = Capabilities { max_train_bytes: 65_000, ..Capabilities::plain(Medium::Ip, 1500) };
     let config = Config { pacing: false, ..Config::default() };
@@ -426,7 +430,7 @@ fn one_of_thousands(round_trip: u64, turns: u32) -> (u32, u32) {
         lab.take_one().unwrap();
         let sent = lab.last.unwrap();
         una += sent.frame_bytes - 40;
-        // All has left long before the others have had their turns.
+        // All has left long before the others have been served.
         lab.complete();
         lab.wait(30);
         lab.send(&format!(". 1:1(0) ack {una} win 65535"));
@@ -437,7 +441,7 @@ fn one_of_thousands(round_trip: u64, turns: u32) -> (u32, u32) {
 
 #[test]
 fn a_device_that_is_always_empty_when_it_is_ones_turn_may_have_more() {
-    // The first train leaves when nothing is known, and takes 30 ms as it seems.
+    // The first train leaves before anything is known, and seems to take 30 ms.
     assert_eq!(one_of_thousands(10, 2), (2080, 1));
     assert_eq!(one_of_thousands(10, 40).0, 131_072);
 }
@@ -446,7 +450,7 @@ fn a_device_that_is_always_empty_when_it_is_ones_turn_may_have_more() {
 fn where_a_round_trip_is_short_trains_are_long_however_low_the_rate() {
     let (_, far) = one_of_thousands(10, 40);
     let (_, near) = one_of_thousands(0, 40);
-    // Half of the window, and the fewest.
+    // Half of the window, and the minimum.
     assert_eq!((near, far), (5, 2));
 }
 
@@ -466,14 +470,14 @@ fn the_user_is_told_of_room_when_a_third_is_free_and_little_is_unsent() {
     lab.send(". 1:0(0) ack 9001 win 0");
     lab.stack.set_option(lab.now, socket, SocketOption::NotSentLowWater(Some(100)));
     lab.write(socket, 100);
-    // The train that is begun may still be filled, but nobody is told to.
+    // The train that is begun may still be filled, but the socket is not reported writable.
     assert!(!lab.stack.is_writable(lab.now, socket));
     assert_eq!(lab.write(socket, 50_000), 8900);
 }
 
 #[test]
 fn who_waits_for_his_low_water_mark_is_told_when_what_he_gave_has_left() {
-    // tcp_check_space, behind tcp_push_pending_frames.
+    // tcp_check_space, after tcp_push_pending_frames.
     let mut lab = lab();
     let socket = lab.accepted("mss 1000");
     lab.stack.set_option(lab.now, socket, SocketOption::NotSentLowWater(Some(4000)));
@@ -491,7 +495,7 @@ fn who_waits_for_his_low_water_mark_is_told_when_what_he_gave_has_left() {
 
 #[test]
 fn a_low_water_that_is_taken_back_is_the_stacks_own_again() {
-    // tcp_notsent_lowat(): zero, which a socket begins with, is the host's value.
+    // tcp_notsent_lowat(): zero, a socket's initial value, stands for the host's value.
     let config = Config { not_sent_low_water: Some(100), pacing: false, ..Config::default() };
     let mut lab = Lab::new(config);
     let socket = lab.accepted("mss 1000");
@@ -511,7 +515,7 @@ fn a_peer_that_does_not_read_takes_as_much_off_its_writers_hands_as_from_linux()
     let mut lab = Lab::new(Config { pacing: false, ..Config::default() });
     let socket = lab.accepted("mss 1000,sackOK");
     let info = |lab: &mut Lab| lab.stack.info(lab.now, socket).unwrap();
-    // What no window is too small for.
+    // The minimum, however small the window.
     assert_eq!(lab.write(socket, 1 << 20), 65_536);
     for _ in 0..30 {
         lab.take();
@@ -526,7 +530,7 @@ fn a_peer_that_does_not_read_takes_as_much_off_its_writers_hands_as_from_linux()
         written += lab.write(socket, 1 << 20);
     }
     assert!(largest > 50 && written == of(largest), "{largest}, {written}");
-    // Idleness makes the window smaller, and not the buffer.
+    // Idleness shrinks the window, and not the buffer.
     lab.send(&format!(". 1:1(0) ack {shut} win 65535"));
     while info(&mut lab).bytes_sent < shut + written as u64 - 1 {
         lab.take();
@@ -550,7 +554,7 @@ fn who_says_more_with_a_full_buffer_that_is_shorter_than_a_segment_does_not_wait
     assert_eq!(lab.take(), NOTHING);
     assert_eq!(lab.stack.send(lab.now, socket, &[0; 8000], true), Ok(4000));
     assert_eq!(lab.take(), ["P. 1:5001(5000) ack 1"]);
-    // The next is not held by itself any more.
+    // The next write does not fill the buffer, and is held.
     lab.send(". 1:1(0) ack 5001 win 65535");
     assert_eq!(lab.stack.send(lab.now, socket, &[0; 4999], true), Ok(4999));
     assert_eq!(lab.take(), NOTHING);
@@ -580,7 +584,7 @@ fn a_train_ends_with_psh_and_segments_inside_a_write_do_not() {
 
 #[test]
 fn a_long_write_says_psh_after_every_half_of_the_largest_window() {
-    // tcp_sendmsg_locked: a receiver has something to hand over before its window is full.
+    // tcp_sendmsg_locked: so that a receiver can deliver data before its window is full.
     let mut lab = lab();
     let socket = lab.accepted("mss 1000,sackOK");
     lab.write(socket, 60_000);
@@ -598,7 +602,8 @@ fn a_long_write_says_psh_after_every_half_of_the_largest_window() {
 
 #[test]
 fn no_segment_has_octets_of_two_records() {
-    // MSG_EOR: what it ends waits for nothing that follows, and is not joined when it is sent again.
+    // MSG_EOR: the segment that it ends waits for nothing that follows, and is not joined with it
+    // on retransmission.
     let mut lab = Lab::new(Config { pacing: false, ..Config::default() });
     let socket = lab.accepted("mss 1000,sackOK");
     for _ in 0..2 {
@@ -617,7 +622,7 @@ fn no_segment_has_octets_of_two_records() {
 
 #[test]
 fn the_first_segments_after_idleness_keep_to_the_window_of_a_beginning() {
-    // RFC 5681 §4.1: what is decided with the old window is a burst into a path that nobody knows.
+    // RFC 5681 §4.1: what the old window lets out is a burst into a path of unknown state.
     let mut lab = Lab::new(Config { pacing: false, ..Config::default() });
     let socket = lab.accepted("mss 1000,sackOK");
     for round in 0..3 {
@@ -655,7 +660,7 @@ fn below_the_low_water_mark_a_train_is_filled_and_no_more() {
     let config = Config { pacing: false, not_sent_low_water: Some(4000), ..Config::default() };
     let mut lab = Lab::new(config);
     let socket = lab.accepted("mss 1000,sackOK");
-    // Half of the peer's window at most, in whole segments.
+    // At most half of the peer's window, in whole segments.
     assert_eq!(lab.write(socket, 50_000), 32_000);
     assert_eq!(lab.take().len(), 10);
     assert_eq!(lab.write(socket, 50_000), 10_000);

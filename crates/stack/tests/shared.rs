@@ -28,7 +28,7 @@ struct Host {
     now: Instant,
 }
 
-/// A frame that has left: to whom, and the segment in it.
+/// A frame that has left: its destination, and the segment in it.
 #[derive(Debug)]
 struct Sent {
     to: Mac,
@@ -63,12 +63,12 @@ impl Host {
         self.frame(EtherType::IPV4, &packet);
     }
 
-    /// The peer says this to a port of ours.
+    /// Delivers a segment of the peer's to a port of ours.
     fn segment(&mut self, port: u16, flags: Flags, seq: SeqNumber, ack: SeqNumber) {
         self.segment_from((PEER_PORT, port), flags, seq, ack);
     }
 
-    /// The same, from this port of its.
+    /// Delivers a segment from `ports.0` of the peer's to our `ports.1`.
     fn segment_from(&mut self, ports: (u16, u16), flags: Flags, seq: SeqNumber, ack: SeqNumber) {
         let fields = Fields {
             source_port: ports.0,
@@ -88,7 +88,7 @@ impl Host {
         self.v4(Protocol::TCP, &segment);
     }
 
-    /// What leaves now. Nothing but TCP may.
+    /// Returns what leaves now. Nothing but TCP may.
     fn take(&mut self) -> Vec<Sent> {
         let mut slot = vec![0; 2000];
         let mut sent = Vec::new();
@@ -115,7 +115,7 @@ impl Host {
         std::iter::from_fn(|| self.stack.poll_event()).collect()
     }
 
-    /// Who is asked for.
+    /// Returns the neighbours that are asked for.
     fn asked(&mut self) -> Vec<IpAddr> {
         let asked =
             |event| if let Event::Neighbour(address) = event { Some(address) } else { None };
@@ -165,7 +165,7 @@ fn what_the_kernel_answers_is_not_answered() {
     let mut echo = vec![0; 16];
     icmpv4::Message::EchoRequest(3, 4).emit(&mut echo);
     host.v4(Protocol::ICMP, &echo);
-    // A datagram to a port that nobody has.
+    // A datagram to a port that nothing is bound to.
     host.v4(Protocol::UDP, &[0, 9, 0, 9, 0, 8, 0, 0]);
     assert!(host.take().is_empty());
     assert_eq!(host.asked(), [] as [IpAddr; 0]);
@@ -212,7 +212,7 @@ fn only_a_port_with_a_listener_resets_and_not_while_it_was_just_taken_over() {
     host.segment(PORT, Flags::ACK, PEER_ISS, SeqNumber(7));
     let sent = host.take();
     assert_eq!((sent.len(), sent[0].flags, sent[0].to), (1, Flags::RST, ROUTER));
-    // While nobody is there but who leaves, it may be the kernel's again.
+    // Once its last listener is leaving, the port may be the kernel's again.
     host.stack.leave_listener(listener);
     host.segment(PORT, Flags::ACK, PEER_ISS, SeqNumber(7));
     assert!(host.take().is_empty(), "it may be the kernel's");
@@ -253,7 +253,7 @@ fn a_connection_is_over_for_its_peer_before_nothing_is_left_of_it() {
 
 #[test]
 fn who_speaks_to_what_was_given_up_is_reset_at_once() {
-    // The kernel hears nothing of it before it was told that it is not the stack's any more.
+    // The kernel sees none of it before it is told that the connection is no longer the stack's.
     let mut host = Host::new();
     host.told(at(ROUTER));
     let socket = host.connects();
@@ -271,7 +271,7 @@ fn who_speaks_to_what_was_given_up_is_reset_at_once() {
     let sent = host.take();
     assert_eq!((sent.len(), sent[0].flags, sent[0].seq), (1, Flags::RST, first + 2));
     assert_eq!(sent[0].to, ROUTER);
-    // What may be the kernel's: another connection, and a new one.
+    // What may be the kernel's: a segment of another connection, and a SYN.
     host.segment_from((PEER_PORT + 1, 50_000), fin, PEER_ISS + 1, first + 2);
     host.segment(50_000, Flags::SYN, PEER_ISS + 9000, SeqNumber(0));
     assert!(host.take().is_empty());
@@ -345,7 +345,7 @@ fn a_connection_waits_for_the_answer_and_follows_it() {
     host.stack.send(host.now, socket, &[7; 100], false).unwrap();
     assert_eq!(host.take()[0].to, ROUTER);
     assert_eq!(host.stack.info(host.now, socket).unwrap().path_mtu, 1400);
-    // What is known beforehand is announced.
+    // An MTU that is known beforehand is announced.
     let local = SocketAddr::new(OURS.into(), 50_001);
     host.told(Found::At { mac: ROUTER, mtu: Some(1300) });
     host.stack.connect(host.now, Some(local), (PEER, PEER_PORT).into()).unwrap();
@@ -459,7 +459,7 @@ fn both_versions_have_their_own_listeners_or_one_together() {
     }
 }
 
-/// The peer connects from this port.
+/// Opens a connection from this port of the peer's.
 fn connect_from(host: &mut Host, port: u16) {
     host.segment_from((port, PORT), Flags::SYN, PEER_ISS, SeqNumber(0));
     let answer = host.take().into_iter().find(|sent| sent.flags.has(Flags::SYN)).unwrap();
@@ -481,7 +481,7 @@ fn several_listeners_share_what_comes_and_who_leaves_ends_what_has_come() {
     let [first, second] = waiting(&mut host);
     assert!(first + second == 100 && first > 20 && second > 20, "{first} and {second}");
 
-    // Handshakes that are under way when one of them leaves end where they have begun.
+    // Handshakes under way when one of the listeners leaves end at the one where they began.
     let mut under_way = Vec::new();
     for port in 1100..1150 {
         host.segment_from((port, PORT), Flags::SYN, PEER_ISS, SeqNumber(0));
@@ -499,7 +499,7 @@ fn several_listeners_share_what_comes_and_who_leaves_ends_what_has_come() {
     }
     assert_eq!(waiting(&mut host), [mine, all_mine + 50]);
 
-    // While nobody else is there, it takes what comes.
+    // Where no other listener is left, it takes what comes.
     host.stack.close_listener(host.now, other);
     host.take();
     connect_from(&mut host, 2000);
@@ -522,7 +522,8 @@ fn the_nearest_listener_takes_all() {
     }
 }
 
-/// Whether a SYN that says that it is from there opens a connection, on addresses that are the kernel's, too, or not.
+/// Returns whether a SYN from this source opens a connection, on addresses shared with the kernel
+/// or not.
 fn opens(shares_addresses: bool, source: &str) -> bool {
     let config = Config { shares_addresses, ..Config::default() };
     let device = Capabilities::plain(Medium::Ethernet, 1500);
@@ -580,7 +581,7 @@ fn nobody_is_served_over_a_wire_as_one_who_is_on_the_host_itself() {
     for source in martians.into_iter().chain(["::", "::1", "ff02::1", "::ffff:127.0.0.1"]) {
         assert!(!opens(true, source), "{source}");
     }
-    // On addresses of its own a stack may be all that there is, and speak with itself.
+    // On addresses of its own a stack may be the only one there, and talk to itself.
     for ours in ["10.0.0.1", "10.0.0.7", "fd00::1", "fd00::7"] {
         assert!(opens(false, ours), "{ours}");
     }

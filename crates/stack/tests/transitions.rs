@@ -1,5 +1,5 @@
-//! Every transition of the state table, taken by a real connection: the table says which there are, and
-//! each of them must have a way here.
+//! Every transition of the state table, taken by a real connection: each that the table has must be
+//! reached here.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use uncork_stack::{Cause, Config, Shutdown, SocketId, SocketOption, State};
 
 use crate::common::{Lab, PEER, PEER_PORT};
 
-/// A connection in this state, its number in the peer's stream, and ours.
+/// A connection in a state, with the next sequence numbers of the peer and of ours.
 struct At {
     lab: Lab,
     socket: SocketId,
@@ -59,7 +59,7 @@ impl At {
         self.lab.take();
     }
 
-    /// Makes it happen to the connection.
+    /// Makes the event happen to the connection.
     fn happen(&mut self, cause: Cause) {
         let now = self.lab.now;
         let state = self.state();
@@ -95,7 +95,7 @@ impl At {
         }
     }
 
-    /// The peer is gone: whatever is outstanding, or a keepalive, finds out.
+    /// Silences the peer: outstanding data or a keepalive times out.
     fn go_silent(&mut self) {
         let (idle, interval) = (Duration::from_secs(10), Duration::from_secs(1));
         let keep_alive = uncork_stack::KeepAlive { idle, interval, probes: 2 };
@@ -136,7 +136,7 @@ fn open(cause: Cause, next: State) {
     assert_eq!(lab.state(socket), next);
 }
 
-/// What is no transition changes nothing that the user can see.
+/// A cause without a transition changes nothing that the user can see.
 #[test]
 fn what_leads_nowhere_leads_nowhere() {
     for state in State::ALL.into_iter().skip(1) {

@@ -1,16 +1,16 @@
-//! What the tests that hold the doctor against labels share: the judge.
+//! The judge, shared by the tests that compare the doctor with labels.
 
 use serde_json::Value;
 use uncork_corpus::label::{self, Label};
 
-/// How far the doctor's milliseconds may be from the client's.
+/// How far the doctor's milliseconds may differ from the client's.
 const SHARE: f64 = 0.10;
 
-/// What a sum of a few requests may be off by whatever its length: the client's own time to wake
-/// up, and its timer's.
+/// What a sum of a few requests may be off by, whatever its length: the time the client itself
+/// takes to wake up, and its timer.
 const SLACK_MS: f64 = 2.0;
 
-/// Whether a label speaks of this connection.
+/// Returns whether a label is about this connection.
 fn is_about(label: &label::Connection, connection: &Value) -> bool {
     let endpoint = |end: &str| connection[end]["endpoint"].as_str().unwrap().to_owned();
     let client = endpoint("client");
@@ -46,14 +46,14 @@ fn described(found: &Value) -> String {
     )
 }
 
-/// What is wrong with the doctor's answer about one run: a report, as its JSON says it.
+/// Returns what is wrong with the doctor's answer about one run, which is a report as JSON.
 pub(crate) fn complaints(label: &Label, report: &Value) -> Vec<String> {
     let mut complaints = wrong_names(label, report);
     complaints.extend(wrong_sums(label, report));
     complaints
 }
 
-/// What it names wrongly, or does not name.
+/// Returns what it names wrongly, or does not name.
 pub(crate) fn wrong_names(label: &Label, report: &Value) -> Vec<String> {
     let connections = report["connections"].as_array().unwrap();
     let mut complaints = Vec::new();
@@ -89,19 +89,19 @@ pub(crate) fn wrong_names(label: &Label, report: &Value) -> Vec<String> {
     complaints
 }
 
-/// Where its milliseconds are not the client's.
+/// Returns where its milliseconds are not the client's.
 pub(crate) fn wrong_sums(label: &Label, report: &Value) -> Vec<String> {
     let sum = |wanted| wrong_sum(wanted, &about(wanted, report));
     label.connections.iter().filter_map(sum).collect()
 }
 
-/// The connections that a label speaks of.
+/// Returns the connections that a label is about.
 fn about<'a>(label: &label::Connection, report: &'a Value) -> Vec<&'a Value> {
     let connections = report["connections"].as_array().unwrap();
     connections.iter().filter(|connection| is_about(label, connection)).collect()
 }
 
-/// Whether the milliseconds are the client's.
+/// Returns a complaint unless the milliseconds are the client's.
 fn wrong_sum(label: &label::Connection, connections: &[&Value]) -> Option<String> {
     let measured = label.measured.as_ref()?;
     let lost_ms = measured.lost_ms?;
@@ -118,7 +118,7 @@ fn wrong_sum(label: &label::Connection, connections: &[&Value]) -> Option<String
         .iter()
         .flat_map(|c| findings(c))
         .filter(|found| found["kind"] == "application"));
-    // What the cure took away is one of the two.
+    // The time that the cure took away is one of the two.
     let said = match (tcp, application) {
         (true, _) => of_tcp,
         (false, true) => of_programs,

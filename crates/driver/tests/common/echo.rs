@@ -1,4 +1,4 @@
-//! An echo server on the stack itself, and a program of the kernel's that gets every octet back.
+//! An echo server on the stack itself, and a program on the kernel's side that checks the echo.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::io::{Read as _, Write as _};
@@ -16,12 +16,12 @@ use super::{LONG, OUR_MAC, OURS, pattern, wakes_within};
 
 pub(crate) const PORT: u16 = 8000;
 
-/// An echo server on a stack, with the least of an engine.
+/// An echo server on a stack, with a minimal engine.
 struct Echo<'a> {
     driver: &'a mut dyn Driver,
     stack: Stack,
     address: IpAddr,
-    /// Those that are served, with what is still to be sent back, and whether that was all.
+    /// Connections, with what is still to be sent back, and whether the peer has ended.
     served: Vec<(SocketId, Vec<u8>, bool)>,
 }
 
@@ -52,7 +52,7 @@ impl Echo<'_> {
             driver.flush().unwrap();
             if received == 0 {
                 let due = stack.poll_timeout().map_or(LONG, |due| due.since(clock()));
-                // Rounded up to the milliseconds that poll(2) knows.
+                // Rounded up to the milliseconds of poll(2).
                 let sleep = due.min(Duration::from_millis(50)) + Duration::from_millis(1);
                 wakes_within(*driver, sleep);
             }
@@ -85,7 +85,7 @@ impl Echo<'_> {
     }
 }
 
-/// A program of the kernel's that sends, and compares what it gets back. Its end stops the server.
+/// Starts a program on the kernel's side that compares what comes back. Its end stops the server.
 fn client(
     namespace: &Namespace,
     address: IpAddr,
@@ -109,7 +109,7 @@ fn client(
         Ok(())
     };
     thread::spawn(move || {
-        /// However the client ends.
+        /// Stops the server, however the client ends.
         struct Stop(Arc<AtomicBool>);
         impl Drop for Stop {
             fn drop(&mut self) {
@@ -129,7 +129,7 @@ pub(crate) fn echo(driver: &mut dyn Driver, client_in: &Namespace, bytes: usize)
     echo_at(driver, client_in, OURS.into(), bytes);
 }
 
-/// The same at an address of either version.
+/// Like [`echo`], at an address of either version.
 pub(crate) fn echo_at(
     driver: &mut dyn Driver,
     client_in: &Namespace,

@@ -11,7 +11,7 @@ pub(crate) fn engine(number: u32) -> Engine {
     Engine(NonZeroU32::new(number).unwrap())
 }
 
-/// Of one device and one [`Owned`].
+/// Engines of one device and one [`Owned`].
 #[derive(Default)]
 pub(crate) struct Engines {
     group: Option<Group>,
@@ -19,7 +19,8 @@ pub(crate) struct Engines {
 }
 
 impl Engines {
-    /// Opens `eth0` for an engine; it is guessed that its socket is there in the group. Gives the device's number, too.
+    /// Opens `eth0` for an engine, with `guess` as its socket's place in the group. Returns the
+    /// device's number, too.
     pub(crate) fn open(
         &mut self,
         host: &Namespace,
@@ -47,7 +48,7 @@ impl Engines {
     }
 }
 
-/// What is theirs is taken away from the kernel from now on.
+/// From now on the kernel does not see what is the engines'.
 pub(crate) fn attach(host: &Namespace, owned: Owned, device: i32) -> Owned {
     let attach = move || {
         let mut owned = owned;

@@ -1,5 +1,5 @@
-//! What the tests of the ports share: namespaces, and a TCP just good enough to talk to the kernel's
-//! over a link that loses nothing.
+//! Helpers that the tests of the ports share: namespaces, and a TCP just good enough to talk to the
+//! kernel's over a link that loses nothing.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 #![allow(dead_code, reason = "each test program uses a part")]
 
@@ -29,10 +29,10 @@ pub(crate) const OURS: Ipv4Addr = Ipv4Addr::new(10, 91, 0, 1);
 pub(crate) const KERNELS: Ipv4Addr = Ipv4Addr::new(10, 91, 0, 2);
 pub(crate) const OUR_MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 pub(crate) const LONG: Duration = Duration::from_secs(20);
-/// So long an engine sleeps if nobody wakes it: a test in which that happens fails.
+/// How long an engine sleeps if nothing wakes it: a test in which that happens fails.
 const ASLEEP: Duration = Duration::from_secs(10);
 
-/// Without the privilege a test says so and is skipped; where everything is tested, it fails.
+/// Skips a test without the privilege, and says so; where everything is tested, it fails.
 pub(crate) fn skipped(test: &str) -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
@@ -50,7 +50,7 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) fn new(label: &str) -> Self {
-        // Tests of several files may call theirs the same.
+        // Tests of several files may use the same label.
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let label = format!("{label}{}", COUNT.fetch_add(1, Relaxed));
         let ours = Namespace::new(&format!("{label}-o")).unwrap();
@@ -67,7 +67,7 @@ impl Link {
         Self { ours, kernels }
     }
 
-    /// Gives the kernel's end an address, and tells it where ours is.
+    /// Gives the kernel's end an address, and a neighbour entry for ours.
     pub(crate) fn with_address(self) -> Self {
         self.kernels.ip(&format!("address add {KERNELS}/24 dev eth0")).unwrap();
         let neighbour = format!("neigh add {OURS} lladdr {} dev eth0", text(OUR_MAC));
@@ -75,14 +75,14 @@ impl Link {
         self
     }
 
-    /// Tells the kernel where our address is.
+    /// Gives the kernel's end a neighbour entry for our address.
     pub(crate) fn with_neighbour(self) -> Self {
         let neighbour = format!("neigh add {OURS} lladdr {} dev eth0", text(OUR_MAC));
         self.kernels.ip(&neighbour).unwrap();
         self
     }
 
-    /// Sets something of both devices with ethtool(8).
+    /// Changes a setting of both devices with ethtool(8).
     pub(crate) fn ethtool(&self, arguments: &str) {
         for namespace in [&self.ours, &self.kernels] {
             let mut command = namespace.command("ethtool");
@@ -97,13 +97,13 @@ impl Link {
     }
 }
 
-/// The same at the kernel's end.
+/// Opens a packet socket at the kernel's end.
 pub(crate) fn far_port(link: &Link) -> Port {
     let open = || Ok(Port::open(&Settings::new("eth0"), None)?);
     link.kernels.within(open).unwrap()
 }
 
-/// Has something done with the queue of our end, by tc(8).
+/// Changes the queueing discipline of our end with tc(8).
 pub(crate) fn tc(link: &Link, arguments: &str) {
     let mut command = link.ours.command("tc");
     uncork_netns::run(command.args(arguments.split_whitespace())).unwrap();
@@ -113,7 +113,7 @@ pub(crate) fn text(mac: Mac) -> String {
     mac.0.map(|octet| format!("{octet:02x}")).join(":")
 }
 
-/// The Ethernet address of `eth0` in a namespace.
+/// Returns the Ethernet address of `eth0` in a namespace.
 pub(crate) fn mac_of(namespace: &Namespace) -> Mac {
     let mut command = namespace.command("cat");
     let found = command.arg("/sys/class/net/eth0/address").output().unwrap();
@@ -125,7 +125,7 @@ pub(crate) fn mac_of(namespace: &Namespace) -> Mac {
     Mac(mac)
 }
 
-/// A frame as it came.
+/// A frame as it arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Came {
     pub(crate) bytes: Vec<u8>,
@@ -133,7 +133,7 @@ pub(crate) struct Came {
     pub(crate) segment_bytes: Option<u16>,
 }
 
-/// Waits for the driver to wake, for so long. For one that has to be asked: for as long as that can wait.
+/// Waits up to `time` for the driver to wake. One that must be polled is due when its rest is over.
 pub(crate) fn wakes_within(driver: &dyn Driver, time: Duration) -> bool {
     if let Some(rest) = driver.rest_at_most() {
         std::thread::sleep(rest.min(time));
@@ -144,7 +144,7 @@ pub(crate) fn wakes_within(driver: &dyn Driver, time: Duration) -> bool {
     poll(&mut polled, PollTimeout::try_from(time).unwrap()).unwrap() > 0
 }
 
-/// All that comes until `enough`, sleeping in between as an engine does.
+/// Returns all that comes until `enough`, sleeping in between as an engine does.
 pub(crate) fn receive_until(
     driver: &mut dyn Driver,
     mut enough: impl FnMut(&[Came]) -> bool,
@@ -187,28 +187,28 @@ pub(crate) fn send(driver: &mut dyn Driver, frame: &[u8], owner: u64) -> Offer {
         .unwrap()
 }
 
-/// An Ethernet frame that is of no protocol, numbered, of a length.
+/// Builds an Ethernet frame of no protocol, with a number and a length.
 pub(crate) fn numbered(number: u32, bytes: usize, to: Mac) -> Vec<u8> {
     let mut frame: Vec<u8> = (0..bytes).map(|at| (at as u32 * 7 + number) as u8).collect();
-    // An EtherType of IEEE 802's for local experiments: the kernel answers to none of it.
+    // An EtherType of IEEE 802 for local experiments: the kernel answers none of these.
     ethernet::Header { destination: to, source: OUR_MAC, ethertype: EtherType(0x88b5) }
         .emit(&mut frame);
     frame[14..18].copy_from_slice(&number.to_be_bytes());
     frame
 }
 
-/// A TCP that knows no loss and no windows of its own.
+/// A TCP without retransmission and without windows of its own.
 pub(crate) struct Peer<'a> {
     pub(crate) driver: &'a mut dyn Driver,
-    /// Of the kernel's end; nothing where there is no Ethernet.
+    /// MAC address of the kernel's end; none where there is no Ethernet.
     pub(crate) mac: Option<Mac>,
     pub(crate) port: u16,
     pub(crate) to_port: u16,
-    /// Leaves checksums and the cutting of trains to the device.
+    /// Whether checksums and segmentation are left to the device.
     pub(crate) offload: bool,
     seq: u32,
     ack: u32,
-    /// Frames of data that came.
+    /// Data frames that have arrived.
     pub(crate) came: Vec<Came>,
 }
 
@@ -246,7 +246,7 @@ impl<'a> Peer<'a> {
         peer
     }
 
-    /// Sends data in one train of segments of `mss`, and waits until all of it is acknowledged.
+    /// Sends data in segments of `mss`, as a train with `offload`, until all of it is acknowledged.
     pub(crate) fn send(&mut self, data: &[u8], mss: u16) {
         let trains = if self.offload { data.len() } else { usize::from(mss) };
         for train in data.chunks(trains) {
@@ -258,8 +258,8 @@ impl<'a> Peer<'a> {
         self.next(|segment| segment.ack == all);
     }
 
-    /// Receives so much data, acknowledging all of it. Over veth trains overtake each other when the
-    /// sender moves to another processor, so they are put in order again.
+    /// Receives so much data, and acknowledges all of it. Over veth, trains overtake each other
+    /// when the sender moves to another processor, so they are put in order again.
     pub(crate) fn receive(&mut self, bytes: usize) -> Vec<u8> {
         let mut data = Vec::new();
         let mut early: Vec<Segment> = Vec::new();
@@ -293,7 +293,7 @@ impl<'a> Peer<'a> {
         self.driver.flush().unwrap();
     }
 
-    /// The next segment of this connection that is `wanted`; the others are passed over.
+    /// Returns the next segment of this connection that is `wanted`; the others are skipped.
     fn next(&mut self, wanted: impl Fn(&Segment) -> bool) -> Segment {
         let end = Instant::now() + LONG;
         let ethernet = self.mac.is_some();
@@ -382,8 +382,8 @@ pub(crate) fn fill(
     }
 }
 
-/// The TCP segment of a frame to us; nothing if it is something else. Checksums are verified unless
-/// they need not be.
+/// Returns the TCP segment of a frame to us, or none if it is something else. Checksums are
+/// verified unless they need not be.
 pub(crate) fn read(
     frame: &[u8],
     ethernet: bool,
@@ -416,15 +416,15 @@ pub(crate) fn read(
     })
 }
 
-/// Octets that are not the same twice in a row.
+/// Returns pseudo-random octets, the same at every call.
 pub(crate) fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
 
-/// Whose the frames are that these tests send.
+/// The owner of the frames that these tests send.
 pub(crate) const OWNER: u64 = 77;
 
-/// Octets that have left since, all of [`OWNER`].
+/// Returns the octets that have left since the last call, all of [`OWNER`].
 pub(crate) fn left(port: &mut impl Driver) -> u64 {
     let mut bytes = 0;
     port.complete(&mut |completion: Completion| {
@@ -435,7 +435,7 @@ pub(crate) fn left(port: &mut impl Driver) -> u64 {
     bytes
 }
 
-/// Looks for completions, sleeping in between, until so many octets have left.
+/// Polls for completions, sleeping in between, until `bytes` octets have left.
 pub(crate) fn wait_until_left(port: &mut impl Driver, bytes: u64) {
     let (end, mut sum) = (Instant::now() + LONG, 0);
     while sum < bytes {
@@ -449,14 +449,14 @@ pub(crate) fn wait_until_left(port: &mut impl Driver, bytes: u64) {
     assert_eq!(sum, bytes);
 }
 
-/// Starts this test program again for one test, in a namespace, with a variable set, and waits until it has said
-/// the word.
+/// Starts this test program again for one test, in a namespace, with a variable set, and waits
+/// until it has printed the word.
 pub(crate) fn start_again(
     namespace: &Namespace,
     test: &str,
     (variable, word): (&str, &str),
 ) -> Child {
-    // The process itself is started in the namespace: ip(8) executes it.
+    // The process itself is started in the namespace: ip(8) execs it.
     let program = std::env::current_exe().unwrap();
     let mut child = namespace
         .command(program.to_str().unwrap())

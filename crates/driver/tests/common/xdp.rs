@@ -1,4 +1,4 @@
-//! Sockets of AF_XDP on our end of a link.
+//! AF_XDP sockets on our end of a link.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use uncork_bpf::owned::{Engine, Ours, Owned, Queues, Redirect, Settings};
@@ -13,14 +13,14 @@ pub(crate) fn settings() -> af_xdp::Settings {
     af_xdp::Settings::new("eth0")
 }
 
-/// What is the stack's, and what hands it over.
+/// What is the stack's, and the program that redirects it.
 pub(crate) struct Hold {
     pub(crate) owned: Owned,
     pub(crate) redirect: Redirect,
 }
 
 impl Hold {
-    /// In the network namespace of this thread, with nothing that is the stack's yet and no socket.
+    /// Loads both in this thread's network namespace, with nothing owned yet and no socket.
     pub(crate) fn load(ours: Settings) -> anyhow::Result<Self> {
         let Nature { queues, marks, .. } = Nature::of("eth0")?;
         let owned = Owned::load(ours)?;
@@ -29,14 +29,14 @@ impl Hold {
     }
 }
 
-/// The program and a socket on one queue of our end, where the stack has an address of its own.
+/// Opens the program and a socket on one queue of our end, where the stack has its own address.
 pub(crate) fn open(link: &Link, settings: af_xdp::Settings) -> (Hold, Port) {
     let (hold, port) = open_with(link, settings, ALONE);
     hold.owned.own(Ours::Address(OURS.into())).unwrap();
     (hold, port)
 }
 
-/// The same with nothing that is the stack's yet.
+/// Like [`open`], with nothing that is the stack's yet.
 pub(crate) fn open_with(link: &Link, settings: af_xdp::Settings, ours: Settings) -> (Hold, Port) {
     let opened = link.ours.within(move || {
         let mut hold = Hold::load(ours)?;

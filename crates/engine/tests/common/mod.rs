@@ -5,7 +5,7 @@ use uncork_driver::memory::Port;
 use uncork_engine::{Engine, Events};
 use uncork_stack::{Config, Mac, Stack};
 
-/// That with the address 10.0.0.`number`.
+/// Makes the engine with the address 10.0.0.`number`.
 pub(crate) fn end(device: Port, number: u8) -> Engine<Port> {
     let mac = Mac([2, 0, 0, 0, 0, number]);
     let mut stack = Stack::new(Config::default(), device.capabilities(), mac, [number; 32]);

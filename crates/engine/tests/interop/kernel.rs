@@ -11,7 +11,7 @@ use crate::link::Link;
 use crate::programs::{AT_ONCE, PORT};
 use crate::{StopGuard, octet, octets};
 
-/// A machine that is four times slower than most is waited for.
+/// Long enough for a machine that is four times slower than most.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 const CHUNK_BYTES: usize = 1 << 16;
 
@@ -70,7 +70,7 @@ fn talk(mut stream: TcpStream, bytes: usize) {
     writing.join().unwrap();
 }
 
-/// An echo server of the kernel's.
+/// An echo server on the kernel's side.
 pub(crate) struct Server {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<usize>,
@@ -97,7 +97,7 @@ impl Server {
         Self { stop, thread }
     }
 
-    /// How many it has served, when the last has gone.
+    /// Returns how many connections it has served, once the last has ended.
     pub(crate) fn finish(self) -> usize {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()

@@ -10,16 +10,16 @@ use uncork_path::{Faults, Loss, Path, Reorder};
 use uncork_stack::{Config, Mac, Stack};
 
 const OUR_MAC: &str = "02:00:00:00:00:01";
-/// One octet above and below, in IPv4 and IPv6.
+/// Prefixes in IPv4 and IPv6, to which a host's octet is appended.
 const NETWORKS: [&str; 2] = ["10.91.0.", "fd91::"];
 
-/// What the network between them is like, in both directions.
+/// Conditions of the network between them, in both directions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Conditions {
     pub(crate) mtu: u16,
     pub(crate) loss: f64,
     pub(crate) delay: Duration,
-    /// Of so many frames each is a millisecond late.
+    /// Share of the frames that are a millisecond late.
     pub(crate) reorder: f64,
     pub(crate) ipv6: bool,
 }
@@ -60,7 +60,7 @@ impl Link {
         let link = Self { ours, kernels, ipv6: conditions.ipv6 };
         for namespace in [&link.ours, &link.kernels] {
             namespace.ip(&format!("link set eth0 mtu {} up", conditions.mtu)).unwrap();
-            // What is lost is a segment, and not a train of them.
+            // So that a segment is lost, and not a train of them.
             let mut ethtool = namespace.command("ethtool");
             ethtool.args("-K eth0 tso off gso off gro off tx off".split(' '));
             uncork_netns::run(&mut ethtool).unwrap();
@@ -68,13 +68,13 @@ impl Link {
         let (prefix, more) = if link.ipv6 { (64, " nodad") } else { (24, "") };
         let address = format!("address add {}/{prefix} dev eth0{more}", link.kernels_address());
         link.kernels.ip(&address).unwrap();
-        // The kernel asks three times only, and may be out of luck with all of them.
+        // The kernel asks only three times, all of which may be lost.
         let neighbour = format!("neigh add {} lladdr {OUR_MAC} dev eth0", link.our_address());
         link.kernels.ip(&neighbour).unwrap();
         link
     }
 
-    /// Changes that of both ends.
+    /// Changes the MTU of both ends.
     pub(crate) fn set_mtu(&self, mtu: u16) {
         for namespace in [&self.ours, &self.kernels] {
             namespace.ip(&format!("link set eth0 mtu {mtu}")).unwrap();
@@ -93,7 +93,7 @@ impl Link {
         self.address(2)
     }
 
-    /// Our end, through the conditions.
+    /// Opens our end, with the conditions applied.
     pub(crate) fn port(&self, conditions: &Conditions) -> Disturb<af_packet::Port> {
         let settings = af_packet::Settings::new("eth0");
         let open = move || Ok(af_packet::Port::open(&settings, None)?);
@@ -101,7 +101,7 @@ impl Link {
         Disturb::new(port, conditions.path(1), conditions.path(2), clock::clock()).unwrap()
     }
 
-    /// A stack for it. TIME-WAIT is short, so that a test need not wait a minute to see it end.
+    /// Makes a stack for the port. TIME-WAIT is short, so that a test need not wait a minute.
     pub(crate) fn stack(&self, port: &Disturb<af_packet::Port>) -> Stack {
         use uncork_driver::Driver as _;
         let octets = OUR_MAC.split(':').map(|octet| u8::from_str_radix(octet, 16).unwrap());
@@ -113,7 +113,7 @@ impl Link {
         stack
     }
 
-    /// Connections of the kernel's end that are neither listening nor in TIME-WAIT.
+    /// Returns the number of connections of the kernel's end, without listeners and TIME-WAIT.
     pub(crate) fn connections_of_the_kernel(&self) -> usize {
         let count = || {
             let read = || {
@@ -124,7 +124,7 @@ impl Link {
             let states = text.lines().filter_map(|line| line.split_whitespace().nth(3));
             states.filter(|&state| !["st", "0A", "06"].contains(&state)).count()
         };
-        // The last ACK may be on its way.
+        // The last ACK may still be under way.
         let until = std::time::Instant::now() + Duration::from_secs(60);
         while count() > 0 && std::time::Instant::now() < until {
             std::thread::sleep(Duration::from_millis(20));

@@ -1,5 +1,5 @@
-//! Our stack and the kernel's, over a veth pair, through all that a network does: every octet goes from
-//! one to the other and back, and nothing is left of a connection.
+//! Our stack and the kernel's, over a veth pair, through all that a network does: every octet goes
+//! from one to the other and back, and no connection is left over.
 //!
 //! `UNCORK_E2E_SOAK=1` plays every combination at length (`make soak`); without, a selection of them.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
@@ -15,7 +15,7 @@ use std::time::Duration;
 use link::{Conditions, Link};
 use uncork_netns::testing::is_skipped;
 
-/// What stops an engine, however whoever has it ends.
+/// A flag that stops an engine, however the owner of its guard ends.
 #[derive(Clone, Default)]
 pub(crate) struct Stop(Arc<AtomicBool>);
 
@@ -29,7 +29,7 @@ impl Stop {
     }
 }
 
-/// Sets it when it goes.
+/// Sets the flag when it is dropped.
 pub(crate) struct StopGuard(Stop);
 
 impl Drop for StopGuard {
@@ -38,7 +38,7 @@ impl Drop for StopGuard {
     }
 }
 
-/// The octet at a place of a stream: no run of it is like another.
+/// Returns the octet at a place of a stream, of which no run is like another.
 pub(crate) fn octet(place: usize) -> u8 {
     let mixed = (place as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 56) as u8
@@ -52,7 +52,7 @@ fn soaks() -> bool {
     std::env::var_os("UNCORK_E2E_SOAK").is_some_and(|value| value == "1")
 }
 
-/// The kernel's program sends to ours and gets everything back; then the other way round.
+/// Sends from the kernel's program to ours and back; then the other way round.
 fn both_ways(label: &str, conditions: &Conditions, connections: usize, bytes: usize) {
     let link = Link::new(label, conditions);
     let stop = Stop::default();
@@ -85,7 +85,7 @@ fn a_selection_of_networks() {
         ("jumbo", Conditions { mtu: 9000, ipv6: true, ..still }, 5_000_000),
         ("far", Conditions { delay: far, ..still }, 100_000),
     ];
-    // Each has a network of its own, and waits for it most of the time.
+    // Each has a network of its own, and mostly waits for it.
     std::thread::scope(|scope| {
         for (label, conditions, bytes) in selection {
             scope.spawn(move || both_ways(&format!("iop{label}"), &conditions, 2, bytes));
@@ -124,7 +124,7 @@ fn the_mtu_changes_under_a_transfer() {
     assert_eq!((served, left), (2, 0), "served, and left in our stack");
 }
 
-/// There and back: so much in each direction, in which each octet is compared with what was sent.
+/// Sends so much in each direction, and compares each octet with what was sent.
 #[test]
 fn gigabytes_and_what_the_network_loses_of_them() {
     if !soaks() || is_skipped("gigabytes_and_what_the_network_loses_of_them") {
@@ -159,7 +159,7 @@ fn every_network() {
                 for (millis, reorder) in [(0, 0.0), (5, 0.01), (50, 0.0), (200, 0.0)] {
                     let delay = Duration::from_millis(millis);
                     let conditions = Conditions { mtu, loss, delay, reorder, ipv6 };
-                    // Loss over a long way is slow, for anybody.
+                    // Recovery over a long path is slow, for any stack.
                     let slowness = 1 + millis as usize / 5;
                     println!("{conditions:?}");
                     both_ways("iopall", &conditions, 2, bytes / slowness);

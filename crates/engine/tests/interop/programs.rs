@@ -12,13 +12,13 @@ use crate::link::{Conditions, Link};
 use crate::{Stop, octet, octets};
 
 pub(crate) const PORT: u16 = 8000;
-/// Connections that a client has at once.
+/// Connections that a client has open at once.
 pub(crate) const AT_ONCE: usize = 50;
-/// How often whoever ends the test is looked for.
+/// How often the end of the test is checked.
 const LOOK: Duration = Duration::from_millis(5);
 const BUFFER_BYTES: usize = 1 << 18;
 
-/// What the stack has to say when something does not end.
+/// Describes the state of the stack when something does not end.
 fn state(stack: &mut Stack, now: Instant) -> String {
     let sockets: Vec<_> = stack.sockets().collect();
     let infos: Vec<_> =
@@ -26,7 +26,7 @@ fn state(stack: &mut Stack, now: Instant) -> String {
     format!("{:#?} {infos:#?}", stack.counters())
 }
 
-/// What is still to be echoed on a connection, and whether the peer has said all.
+/// What is still to be echoed on a connection, and whether the peer has ended.
 #[derive(Default)]
 struct Pending {
     bytes: Vec<u8>,
@@ -47,7 +47,7 @@ impl Echo<'_> {
     fn serve(&mut self, stack: &mut Stack, now: Instant, socket: SocketId) {
         let Some(pending) = self.open.get_mut(&socket) else { return };
         let mut taken = [0; 1 << 14];
-        // News are edges: go on for as long as either direction moves.
+        // Events are edge-triggered: go on for as long as either direction moves.
         let mut moves = true;
         while std::mem::take(&mut moves) {
             if !pending.over && pending.bytes.len() < BUFFER_BYTES {
@@ -103,13 +103,13 @@ impl Program for Echo<'_> {
         Some(self.now + LOOK)
     }
 
-    /// When the client has gone, and what it left: the last ACKs of its connections.
+    /// Whether the client has ended, and the last ACKs of its connections have arrived.
     fn is_over(&self) -> bool {
         self.stop.is_set() && self.left == 0
     }
 }
 
-/// Echoes until it is stopped; how many connections there were, and how many are left.
+/// Echoes until it is stopped; returns how many connections there were, and how many are left.
 pub(crate) fn serve(link: &Link, conditions: &Conditions, stop: &Stop) -> (usize, usize) {
     let port = link.port(conditions);
     let mut stack = link.stack(&port);
@@ -123,7 +123,7 @@ pub(crate) fn serve(link: &Link, conditions: &Conditions, stop: &Stop) -> (usize
     (echo.served, engine.stack().connection_count())
 }
 
-/// How far a connection is.
+/// Progress of a connection.
 #[derive(Default)]
 struct Talk {
     sent: usize,
@@ -133,7 +133,7 @@ struct Talk {
 
 struct Client {
     to: SocketAddr,
-    /// Not begun yet.
+    /// Number of connections not begun yet.
     waiting: usize,
     bytes: usize,
     open: HashMap<SocketId, Talk>,
@@ -151,7 +151,7 @@ impl Client {
             match stack.send(now, socket, &octets(talk.sent, most), false) {
                 Ok(sent) => talk.sent += sent,
                 Err(SendError::WouldBlock) => break,
-                // Three requests for a hardware address were lost, or their answers.
+                // Three requests for a hardware address were lost, or the answers to them.
                 Err(SendError::Failed(ConnectionError::Unreachable)) => {
                     stack.close(now, socket);
                     self.open.remove(&socket);
@@ -220,7 +220,7 @@ impl Program for Client {
     }
 }
 
-/// Sends so much on so many connections and compares what comes back; how many are left at the end.
+/// Sends on `connections` and compares what comes back; returns how many are left at the end.
 pub(crate) fn connect(
     link: &Link,
     conditions: &Conditions,

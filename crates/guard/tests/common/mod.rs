@@ -26,30 +26,30 @@ pub(crate) const OURS: &str = "10.93.0.1";
 pub(crate) const THEIRS: &str = "10.93.0.2";
 pub(crate) const OUR_V6: &str = "fd93::1";
 pub(crate) const THEIR_V6: &str = "fd93::2";
-/// Of our host's second device, and of the host behind it.
+/// Addresses of our host's second device, and of the host beyond it.
 pub(crate) const BESIDE: &str = "10.94.0.1";
 pub(crate) const THIRD: &str = "10.94.0.2";
 pub(crate) const BESIDE_V6: &str = "fd94::1";
 pub(crate) const THIRD_V6: &str = "fd94::2";
-/// Good for the link of either device only.
+/// Link-local, each valid on one device's link only.
 pub(crate) const NEAR: &str = "fe80::93";
 pub(crate) const NEAR_BESIDE: &str = "fe80::94";
-/// Both of our host's devices have it.
+/// Both of our host's devices have this address.
 pub(crate) const SEVERAL: &str = "10.95.0.1";
-/// So long somebody waits for an answer that does not come.
+/// Time to wait for an answer that does not come.
 pub(crate) const SHORT: Duration = Duration::from_millis(200);
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
-/// A host with a guardian, and one beside it; one at a time, as a guardian's names, ports and queues are free when it has
-/// closed them.
+/// A host with a guardian, and one beside it; one at a time, as a guardian's names, ports and
+/// queues are free only when it has closed them.
 pub(crate) struct Link {
     pub(crate) ours: Namespace,
     pub(crate) theirs: Namespace,
-    /// Value of the variable.
+    /// Value of the environment variable.
     pub(crate) place: String,
-    /// What instances say to be taken for such, in the order of their numbers.
+    /// What instances say to be recognised as such, in the order of their numbers.
     pub(crate) tokens: Vec<String>,
-    /// What the guardian takes for the first process.
+    /// The process that the guardian takes for the first one.
     first: Child,
     _alone: MutexGuard<'static, ()>,
 }
@@ -65,12 +65,12 @@ pub(crate) fn end(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse::<IpAddr>().unwrap(), port)
 }
 
-/// The two hosts alone, with the names of their namespaces.
+/// Makes the two hosts alone, without a guardian.
 pub(crate) fn hosts(label: &str) -> (Namespace, Namespace) {
     hosts_with(label, 1)
 }
 
-/// The same, with so many queues at either end.
+/// Like [`hosts`], with this many queues at either end.
 fn hosts_with(label: &str, queues: u32) -> (Namespace, Namespace) {
     let ours = Namespace::new(&format!("{label}-o")).unwrap();
     let theirs = Namespace::new(&format!("{label}-t")).unwrap();
@@ -92,17 +92,17 @@ impl Link {
         Self::with_instances(label, ports, 0)
     }
 
-    /// Programs attach to so many instances.
+    /// With this many instances that programs attach to.
     pub(crate) fn with_instances(label: &str, ports: &[u16], instances: u32) -> Self {
         Self::begin(label, ports, instances, (1, None))
     }
 
-    /// The device has so many queues, which instances divide.
+    /// With this many queues of the device, which instances divide.
     pub(crate) fn of_instances(label: &str, queues: u32, instances: u32) -> Self {
         Self::begin(label, &[], instances, (queues, Some(Share::Instances)))
     }
 
-    /// The device has so many queues, of which each program gets so many.
+    /// With this many queues of the device, of which each program gets `each`.
     pub(crate) fn with_queues(label: &str, queues: u32, each: u32) -> Self {
         let each = NonZeroU32::new(each).map(Share::Each);
         Self::begin(label, &[], 0, (queues, each))
@@ -119,13 +119,14 @@ impl Link {
         Self::between(hosts_with(label, all), alone, ports, instances, queues, limits)
     }
 
-    /// Users may have so much.
+    /// With these limits for users.
     pub(crate) fn with_limits(label: &str, limits: Limits) -> Self {
         let alone = alone();
         Self::between(hosts(label), alone, &[], 0, None, limits)
     }
 
-    /// Our host has a second device, `eth1`, by which it is joined to a third one, which knows nobody else.
+    /// Our host has a second device, `eth1`, which joins it to a third host; that one knows no
+    /// other.
     pub(crate) fn with_third(label: &str) -> (Self, Namespace) {
         let alone = alone();
         let (ours, theirs) = hosts(label);
@@ -175,25 +176,25 @@ impl Link {
         Self { ours, theirs, place, tokens, first, _alone: alone }
     }
 
-    /// Nobody is left but who is connected.
+    /// Ends the first process, so that only connected ones are left.
     pub(crate) fn end_first(&mut self) {
         self.first.kill().unwrap();
         self.first.wait().unwrap();
     }
 
-    /// An instance on the host with the guardian.
+    /// Connects as an instance on the host with the guardian.
     pub(crate) fn instance(&self, number: usize) -> Client {
         let (place, token) = (self.place.clone(), self.tokens[number].clone());
         self.ours.within(move || Ok(Client::serve(&place, &token)?)).unwrap()
     }
 
-    /// A program on the host with the guardian.
+    /// Connects as a program on the host with the guardian.
     pub(crate) fn client(&self) -> Client {
         let place = self.place.clone();
         self.ours.within(move || Ok(Client::connect(&place)?)).unwrap()
     }
 
-    /// The same of this user's.
+    /// Connects as a program of this user's.
     pub(crate) fn client_of(&self, user: u32) -> Client {
         self.try_client_of(user).unwrap()
     }
@@ -201,7 +202,7 @@ impl Link {
     pub(crate) fn try_client_of(&self, user: u32) -> anyhow::Result<Client> {
         let place = self.place.clone();
         let connect = move || {
-            // Of this thread alone, which ends with it.
+            // For this thread alone, which ends afterwards.
             let user = Some(Uid::from_raw(user));
             set_thread_res_uid(None::<Uid>, user, None::<Uid>)?;
             Ok(Client::connect(&place)?)
@@ -209,7 +210,7 @@ impl Link {
         self.ours.within(connect)
     }
 
-    /// This program again, on our host, to play one test's part `part`.
+    /// Starts this program again, on our host, to play `part` in one test.
     pub(crate) fn play(&self, test: &str, part: &str) -> Command {
         let mut command = self.ours.command(std::env::current_exe().unwrap().to_str().unwrap());
         command
@@ -226,8 +227,8 @@ pub(crate) fn listen(link: &Link, at: SocketAddr) -> TcpListener {
     when_free(|| link.ours.within(move || Ok(TcpListener::bind(at))).unwrap())
 }
 
-/// What is bound where the guardian may have had a socket: it closes what it was given a moment after its answer, by a
-/// thread.
+/// Binds where the guardian may have had a socket: a thread of it closes what it was given a moment
+/// after the answer.
 pub(crate) fn when_free<T: std::fmt::Debug>(bind: impl Fn() -> std::io::Result<T>) -> T {
     let patience = Instant::now() + LONG;
     loop {
@@ -240,25 +241,25 @@ pub(crate) fn when_free<T: std::fmt::Debug>(bind: impl Fn() -> std::io::Result<T
     }
 }
 
-/// Why something was not granted.
+/// Returns why something was not granted.
 pub(crate) fn refusal<T: std::fmt::Debug>(done: Result<T, Refusal>) -> String {
     let error = done.unwrap_err();
     assert!(matches!(error, Refusal::Refused(_)), "{error}");
     error.to_string()
 }
 
-/// The program's packet socket on our device.
+/// Opens the program's packet socket on our device.
 pub(crate) fn open(client: &mut Client) -> Port {
     let index = client.devices()[0].index;
     Port::adopt(client.open(index).unwrap()).unwrap()
 }
 
-/// What comes of connecting from the other host.
+/// Returns the result of connecting from the other host.
 pub(crate) fn knock(link: &Link, to: SocketAddr) -> Result<(), ErrorKind> {
     knock_at(&link.theirs, to)
 }
 
-/// The same from any host.
+/// Returns the result of connecting from any host.
 pub(crate) fn knock_at(host: &Namespace, to: SocketAddr) -> Result<(), ErrorKind> {
     let connect =
         move || Ok(TcpStream::connect_timeout(&to, SHORT).map(drop).map_err(|e| e.kind()));
@@ -284,12 +285,12 @@ pub(crate) fn knock_from(link: &Link, remotes: &[u16], to: SocketAddr) {
     link.theirs.within(connect).unwrap();
 }
 
-/// Sends an ACK from this port, as whoever has had a SYN-ACK.
+/// Sends an ACK from this port, as after a SYN-ACK.
 pub(crate) fn acknowledge(link: &Link, remote: u16, to: SocketAddr) {
     let mut segment = [0; 20];
     segment[..2].copy_from_slice(&remote.to_be_bytes());
     segment[2..4].copy_from_slice(&to.port().to_be_bytes());
-    // Length of the header in words; ACK. Nobody looks at the checksum before a stack does.
+    // Header length in words; ACK. Nothing verifies the checksum before a stack does.
     segment[12..14].copy_from_slice(&[5 << 4, 1 << 4]);
     let send = move || {
         let socket = Socket::new(Domain::IPV4, Type::RAW, Some(socket2::Protocol::TCP))?;
@@ -299,7 +300,7 @@ pub(crate) fn acknowledge(link: &Link, remote: u16, to: SocketAddr) {
     link.theirs.within(send).unwrap();
 }
 
-/// Ports of all frames of TCP that come until `time` is over, remote ones.
+/// Returns the remote ports of all TCP frames that come until `time` is over.
 pub(crate) fn seen(ports: &mut [Port], time: Duration) -> Vec<Vec<u16>> {
     let mut seen = vec![Vec::new(); ports.len()];
     let until = Instant::now() + time;

@@ -1,4 +1,5 @@
-//! A stack on the address of its namespace's kernel, over a packet socket, and a kernel's peer behind a veth pair.
+//! A stack on the address of its namespace's kernel, over a packet socket, and a peer on another
+//! kernel over a veth pair.
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -15,31 +16,31 @@ use uncork_stack::{Config, Event, Found, ListenerId, Mac, Snapshot, SocketId, St
 use uncork_wire::tcp::Header;
 
 pub(crate) const PORT: u16 = 7000;
-/// An address on the link that nobody has.
+/// An address on the link that no host has.
 pub(crate) const NOBODY: &str = "10.93.0.77";
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
-/// Octets that differ wherever one is missing or too many.
+/// Returns octets that differ wherever one is missing or too many.
 pub(crate) fn pattern(bytes: usize, kind: usize) -> Vec<u8> {
     (0..bytes).map(|n| u8::try_from((n * 7 + n / 251 * kind) % 251).unwrap()).collect()
 }
 
-/// What of the filter is asked for from everywhere.
+/// The part of the filter that all threads use.
 pub(crate) struct Filter(Owned);
 
 impl Filter {
-    /// The connection's segments are the kernel's from now on.
+    /// Makes the connection's segments the kernel's from now on.
     pub(crate) fn give_back(&self, snapshot: &Snapshot) {
         self.0.keep(Protocol::Tcp, snapshot.local, snapshot.remote).unwrap();
     }
 
-    /// The stack opens this connection.
+    /// Enters a connection that the stack opens.
     pub(crate) fn own(&self, local: SocketAddr, remote: SocketAddr) {
         self.0.own(owned::Ours::Connection(Protocol::Tcp, local, remote)).unwrap();
     }
 }
 
-/// Answers the stack's questions with what the kernel knows.
+/// Answers the stack's neighbour questions from what the kernel knows.
 struct Asker {
     neighbours: Neighbours,
 }
@@ -121,12 +122,12 @@ impl Ours {
         self.namespace.within(work).unwrap()
     }
 
-    /// Where the stack listens.
+    /// Returns where the stack listens.
     pub(crate) fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// Sees what our kernel sends to [`NOBODY`].
+    /// Opens a view of what our kernel sends to [`NOBODY`].
     pub(crate) fn listens_in(&self) -> Listening {
         let port = self.peers.within(|| Ok(Port::open(&af_packet::Settings::new("eth0"), None)?));
         let port = port.unwrap();
@@ -156,7 +157,7 @@ impl Ours {
         }
     }
 
-    /// A connection that the peer has opened.
+    /// Accepts a connection that the peer opens.
     pub(crate) fn accepted(&mut self) -> (SocketId, TcpStream) {
         let (local, listener) = (self.local, self.listener);
         let peers = self.peers.name().to_owned();
@@ -171,20 +172,20 @@ impl Ours {
     }
 }
 
-/// The other end of the link, and nobody who answers.
+/// The other end of the link, which does not answer.
 pub(crate) struct Listening {
     port: Port,
 }
 
 impl Listening {
-    /// The window in the next segment to this port, as it is written.
+    /// Returns the window field of the next segment to this port, unscaled.
     pub(crate) fn window_to(&mut self, port: u16) -> u16 {
         let end = Instant::now() + LONG;
         let mut window = None;
         while window.is_none() {
             assert!(Instant::now() < end, "nothing was sent");
             let taken = self.port.receive(9, &mut |frame| {
-                // Behind the headers of Ethernet and of IPv4 without options.
+                // After the headers of Ethernet and of IPv4 without options.
                 let Some(tcp) = frame.bytes.get(34..) else { return };
                 if let Ok(header) = Header::read(tcp, tcp.len())
                     && header.destination_port() == port
@@ -198,7 +199,7 @@ impl Listening {
     }
 }
 
-/// This thread is in that namespace from now on.
+/// Moves this thread into that namespace.
 pub(crate) fn enter(namespace: &str) {
     let path = std::path::Path::new("/run/netns").join(namespace);
     let place = std::fs::File::open(path).unwrap();

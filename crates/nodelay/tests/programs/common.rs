@@ -39,7 +39,7 @@ impl Server {
         server
     }
 
-    /// The next line, which must come.
+    /// Reads the next line, which must come.
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
@@ -48,13 +48,13 @@ impl Server {
         line
     }
 
-    /// The next line as JSON.
+    /// Reads the next line as JSON.
     pub(crate) fn json(&mut self) -> Value {
         let line = self.line();
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}"))
     }
 
-    /// Greets the next client, up to and with its host, and gives the number of reads.
+    /// Checks the next client's lines, up to and with its host, and returns the number of reads.
     pub(crate) fn reads_of_next_client(&mut self) -> u64 {
         assert_eq!(self.line(), "server: waiting for connection");
         let accept = self.line();
@@ -63,15 +63,15 @@ impl Server {
         self.received()
     }
 
-    /// The number in `server: received N buffers`.
+    /// Returns the number in `server: received N buffers`.
     pub(crate) fn received(&mut self) -> u64 {
         let line = self.line();
         let (_, rest) = line.split_once("server: received ").expect("a count");
         rest.strip_suffix(" buffers").expect("a count").parse().unwrap()
     }
 
-    /// Waits for the end of a server that was started with --connections: its exit code, the rest
-    /// of its output and its errors.
+    /// Waits for the end of a server that was started with --connections; returns its exit code,
+    /// the rest of its output and its errors.
     pub(crate) fn end(&mut self) -> (Option<i32>, String, String) {
         let (mut out, mut err) = (String::new(), String::new());
         self.stdout.read_to_string(&mut out).unwrap();
@@ -91,7 +91,7 @@ impl Drop for Server {
     }
 }
 
-/// A client, not yet started.
+/// Returns a client that is not yet started.
 pub(crate) fn client(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tcp_nodelay_client"));
     command.args(words).stdin(Stdio::null());
@@ -103,12 +103,12 @@ pub(crate) fn run_client(server: &Server, words: &[&str]) -> Output {
     client(&["-p", &server.port.to_string()]).args(words).output().unwrap()
 }
 
-/// Runs a client that must succeed and gives its output without the newline.
+/// Runs a client that must succeed, and returns its output without the newline.
 pub(crate) fn client_says(server: &Server, words: &[&str]) -> String {
     text(&run_client(server, words))
 }
 
-/// The one line that a successful client printed.
+/// Returns the one line that a successful client printed.
 pub(crate) fn text(output: &Output) -> String {
     let err = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && err.is_empty(), "{:?}: {err}", output.status);

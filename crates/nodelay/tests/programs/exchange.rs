@@ -231,7 +231,7 @@ fn intervals_are_those_between_packets() {
     assert!(min >= Duration::from_millis(20), "{min:?}");
 }
 
-/// Least, most and average of the server's line about the times between packets.
+/// Returns least, most and average of the server's line about the times between packets.
 fn intervals(line: &str) -> [Duration; 3] {
     let pattern = Regex::new(r"^server: min=(\d+)ns, max=(\d+)ns, avg=(\d+)ns$").unwrap();
     let found = pattern.captures(line).unwrap_or_else(|| panic!("{line}"));
@@ -258,7 +258,7 @@ fn both_ends_use_write_and_read() {
     let after = calls(server.pid());
     assert!(after.0 - before.0 >= 100 && after.1 - before.1 >= 100, "{before:?} {after:?}");
 
-    // A server that keeps the last reply to itself keeps the client where it can be looked at.
+    // A server that withholds the last reply keeps the client where it can be inspected.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     let words = ["-n", "-N4", "-p", &port, "127.0.0.1"];
@@ -279,7 +279,7 @@ fn both_ends_use_write_and_read() {
     assert!(at_last.0 - at_first.0 >= 3, "{at_first:?} {at_last:?}");
 }
 
-/// Calls of read(2) and its kin, and of write(2) and its kin, that a process has made.
+/// Returns the calls of read(2) and the like, and of write(2) and the like, of a process.
 fn calls(pid: u32) -> (u64, u64) {
     let text = fs::read_to_string(format!("/proc/{pid}/io")).unwrap();
     let value = |name: &str| {

@@ -1,4 +1,4 @@
-//! What both programs tell as JSON.
+//! What both programs report as JSON.
 
 use crate::common::{Server, client_says};
 use serde_json::{Value, json};
@@ -53,7 +53,7 @@ fn client_tells_modes_and_options() {
     assert_eq!((&told["mode"], &told["writes"]), (&json!("sendfile"), &json!(20)));
 }
 
-/// The count of the server's kernel: what leaves in one call, or under a cork, arrives in one segment.
+/// Segments as the server's kernel counts them: one call, or a cork, sends one segment.
 #[test]
 fn server_tells_the_segments_that_came() {
     let mut server = Server::start(&["60", "--json"]);

@@ -1,4 +1,4 @@
-//! Bad command lines, peers that go away, ports that cannot be had, and output nobody reads.
+//! Bad command lines, peers that go away, ports that cannot be had, and output that is not read.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,7 +17,7 @@ fn errors(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// Checks that it failed with one sentence, and gives it.
+/// Checks that it failed with one sentence, and returns it.
 fn one_sentence(output: &Output) -> String {
     let text = errors(output);
     assert_eq!(output.status.code(), Some(1), "{text}");
@@ -97,7 +97,7 @@ fn help_and_version_are_no_errors() {
 
 #[test]
 fn a_server_that_is_not_there_is_said() {
-    // Bound but not listening: nobody else gets the port, and a connection is refused.
+    // Bound but not listening: no other process gets the port, and a connection is refused.
     let free = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     free.bind(&std::net::SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
     let port = free.local_addr().unwrap().as_socket().unwrap().port().to_string();
@@ -196,7 +196,7 @@ fn a_client_that_goes_away_does_not_end_the_server() {
         socket.write_all(bytes).unwrap();
         socket
     };
-    // Between packets, without a word; inside a packet; by a reset; properly.
+    // Ends between packets, without a word; inside a packet; by a reset; properly.
     drop(connect(b""));
     drop(connect(&[b'x'; 7]));
     let reset = connect(&[b'x'; 7]);

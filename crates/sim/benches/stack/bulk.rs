@@ -1,4 +1,4 @@
-//! As many octets as go through one connection in memory, on one core for both ends.
+//! Throughput of one connection in memory, on one core for both ends.
 
 use uncork_packet::{Capabilities, Medium};
 
@@ -7,7 +7,7 @@ use crate::{Bed as _, median, on_cpu, tell};
 
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Gbit/s of one connection over a port that can do so much.
+/// Returns the Gbit/s of one connection over a port with these capabilities.
 fn gigabits(capabilities: Capabilities, total: usize) -> f64 {
     let mut pair = Pair::over(capabilities);
     pair.connect(1);

@@ -1,9 +1,9 @@
-//! What both stacks are measured over: frames in buffers that are used again, in one thread, without a
-//! lock and without a copy.
+//! The cable that both stacks are measured over: frames in buffers that are reused, in one thread,
+//! without a lock and without a copy.
 
 use std::collections::VecDeque;
 
-/// One direction. What a frame is beside its octets is up to the stack at its ends.
+/// One direction of a cable. What a frame carries besides octets is up to the stack at its ends.
 pub(crate) struct Cable<M> {
     queued: VecDeque<(Box<[u8]>, M)>,
     free: Vec<Box<[u8]>>,
@@ -11,17 +11,17 @@ pub(crate) struct Cable<M> {
 }
 
 impl<M> Cable<M> {
-    /// Of frames that have at most so many octets.
+    /// Makes a cable for frames of up to `frame_bytes` octets.
     pub(crate) fn new(frame_bytes: usize) -> Self {
         Self { queued: VecDeque::new(), free: Vec::new(), frame_bytes }
     }
 
-    /// A buffer to write a frame into.
+    /// Takes a buffer to write a frame into.
     pub(crate) fn take(&mut self) -> Box<[u8]> {
         self.free.pop().unwrap_or_else(|| vec![0; self.frame_bytes].into_boxed_slice())
     }
 
-    /// Gives one back that nothing was written into, or that was read.
+    /// Returns a buffer that nothing was written into, or that was read.
     pub(crate) fn give(&mut self, buffer: Box<[u8]>) {
         self.free.push(buffer);
     }
@@ -34,7 +34,7 @@ impl<M> Cable<M> {
         self.queued.pop_front()
     }
 
-    /// Frames that were sent and not received.
+    /// Returns the number of frames that were sent and not received.
     pub(crate) fn queued(&self) -> usize {
         self.queued.len()
     }

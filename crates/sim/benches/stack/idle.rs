@@ -1,4 +1,4 @@
-//! A million connections that do nothing: what they hold, and what a request costs among them.
+//! A million idle connections: the memory that they hold, and what a request costs among them.
 
 use crate::ours::Pair;
 use crate::{Bed as _, ROUNDS, median, nanos_each, tell};
@@ -13,7 +13,7 @@ fn resident_bytes() -> f64 {
     statm.split(' ').nth(1).unwrap().parse::<f64>().unwrap() * 4096.0
 }
 
-/// Nanoseconds of a request on a random one of them.
+/// Returns the nanoseconds of a request on a random connection.
 fn cost(pair: &mut Pair, connections: usize) -> f64 {
     median((0..ROUNDS).map(|_| nanos_each(pair, connections, EXCHANGES)).collect())
 }

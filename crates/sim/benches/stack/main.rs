@@ -1,6 +1,6 @@
 //! The stack in memory against smoltcp, in one run on one core, and how it scales:
 //! `make bench-stack`. Figures are medians of several rounds in which the two take turns; time is
-//! that of this thread on a processor, so that others on the machine do not count.
+//! this thread's CPU time, so that other load on the machine does not count.
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot be made ends")]
 
 mod bulk;
@@ -11,12 +11,12 @@ mod smol;
 
 use std::time::Instant as Clock;
 
-/// Rounds of which the median counts.
+/// Rounds, of which the median counts.
 const ROUNDS: usize = 5;
 /// Data of a request and of its response, in octets.
 pub(crate) const MESSAGE_BYTES: usize = 64;
 
-/// Seconds that this thread was on a processor.
+/// Returns the CPU time of this thread, in seconds.
 pub(crate) fn on_cpu() -> f64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     stat.split(' ').next().unwrap().parse::<f64>().unwrap() * 1e-9
@@ -27,12 +27,12 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// One line of the table: what was measured, against what bar.
+/// Prints one line of the table: what was measured, against what bar.
 pub(crate) fn tell(what: &str, figure: &str, bar: &str, met: bool) {
     println!("{} {what}: {figure} (bar: {bar})", if met { "ok  " } else { "MISS" });
 }
 
-/// Somebody who can answer a request on one of many connections.
+/// A stack pair that can answer a request on one of many connections.
 pub(crate) trait Bed {
     /// Makes `count` connections.
     fn connect(&mut self, count: usize);
@@ -40,8 +40,8 @@ pub(crate) trait Bed {
     fn exchange(&mut self, connection: usize);
 }
 
-/// Nanoseconds on the processor for each of `rounds` exchanges, on connections in no order that a cache
-/// could know.
+/// Returns the CPU nanoseconds for each of `rounds` exchanges, on connections in an order that no
+/// cache could predict.
 pub(crate) fn nanos_each(bed: &mut dyn Bed, connections: usize, rounds: usize) -> f64 {
     let mut place = 0;
     let began = on_cpu();
@@ -52,7 +52,7 @@ pub(crate) fn nanos_each(bed: &mut dyn Bed, connections: usize, rounds: usize) -
     (on_cpu() - began) * 1e9 / rounds as f64
 }
 
-/// Both stacks with as many connections, in turns; gives the medians.
+/// Runs both stacks with as many connections, in turns; returns the medians.
 fn contest(connections: usize, ours_rounds: usize, smol_rounds: usize) -> [f64; 2] {
     let mut ours = ours::Pair::default();
     let mut smol = smol::Pair::new(connections);
@@ -86,7 +86,7 @@ fn numbers_of(words: &[String]) -> Vec<usize> {
 }
 
 fn main() {
-    // What cargo bench adds.
+    // Without the options that cargo bench adds.
     let wanted: Vec<String> =
         std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let wants = |name: &str| wanted.is_empty() || wanted.iter().any(|one| one == name);
@@ -100,7 +100,7 @@ fn main() {
     if wants("idle") {
         idle::run();
     }
-    // One of the two alone, so many times, on one connection or so many, for whoever wants to see where its
+    // One of the two alone, for a number of rounds, on one connection or several, to see where its
     // time goes.
     if let [name, numbers @ ..] = wanted.as_slice()
         && let [rounds, connections @ ..] = numbers_of(numbers).as_slice()

@@ -12,7 +12,7 @@ use crate::cable::Cable;
 use crate::{Bed, MESSAGE_BYTES};
 
 const PORT: u16 = 80;
-/// Connections to one port, so that the ephemeral ones do not run out.
+/// Connections to one port, so that the ephemeral ports do not run out.
 const TO_ONE_PORT: usize = 20_000;
 
 /// Frames that a device has room for.
@@ -23,7 +23,7 @@ pub(crate) type Wire = Cable<Transmit>;
 
 pub(crate) struct Node {
     pub(crate) stack: Stack,
-    /// What has left towards the peer, of which the stack is told in its next turn.
+    /// Frames that have left towards the peer, to be reported to the stack in its next turn.
     completed: Vec<Completion>,
 }
 
@@ -36,7 +36,7 @@ impl Node {
         Self { stack, completed: Vec::new() }
     }
 
-    /// What an engine does in a turn, but for the program.
+    /// Does what an engine does in a turn, except for the program.
     fn turn(
         &mut self,
         now: Instant,
@@ -71,7 +71,7 @@ impl Node {
     }
 }
 
-/// As over a virtual link: what was left to the device was never on a wire.
+/// Receives as over a virtual link: what was left to the device was never on a wire.
 fn received<'a>(frame: &'a [u8], transmit: &Transmit) -> Received<'a> {
     Received {
         bytes: &frame[..transmit.frame_bytes as usize],
@@ -83,7 +83,7 @@ fn received<'a>(frame: &'a [u8], transmit: &Transmit) -> Received<'a> {
     }
 }
 
-/// The two, and the ends of their connections.
+/// The two stacks, and the ends of their connections.
 pub(crate) struct Pair {
     pub(crate) nodes: [Node; 2],
     cables: [Wire; 2],
@@ -110,7 +110,7 @@ impl Pair {
         Instant::from_nanos(1_000_000 + nanos)
     }
 
-    /// A turn of one of them.
+    /// Makes a turn of one of them.
     pub(crate) fn turn_of(&mut self, index: usize, now: Instant) {
         let [there, back] = &mut self.cables;
         let [first, second] = &mut self.nodes;

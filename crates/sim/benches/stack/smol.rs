@@ -1,4 +1,4 @@
-//! The same with smoltcp: two of its interfaces, each frame in a buffer that is used again.
+//! The same with smoltcp: two of its interfaces, with frames in buffers that are reused.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant as Clock;
@@ -17,10 +17,10 @@ const PORT: u16 = 80;
 const BUFFER_BYTES: usize = 4096;
 const FRAME_BYTES: usize = 1514;
 
-/// How long the frame is.
+/// A cable that stores each frame's length.
 type Wire = Cable<usize>;
 
-/// One end: what comes, and what leaves.
+/// One end: what arrives, and what leaves.
 struct End<'a> {
     incoming: &'a mut Wire,
     outgoing: &'a mut Wire,
@@ -78,7 +78,7 @@ struct Node {
     sockets: SocketSet<'static>,
 }
 
-/// The two, and the ends of their connections.
+/// The two interfaces, and the ends of their connections.
 pub(crate) struct Pair {
     nodes: [Node; 2],
     cables: [Wire; 2],
@@ -118,7 +118,7 @@ impl Pair {
     }
 }
 
-/// The clock of timestamps, which smoltcp wants from a function without arguments.
+/// Clock of the timestamps, which smoltcp wants from a function without arguments.
 static MILLIS: AtomicU32 = AtomicU32::new(0);
 
 fn socket() -> Socket<'static> {

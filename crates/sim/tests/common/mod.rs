@@ -1,4 +1,4 @@
-//! What the scenarios have in common.
+//! Helpers that the scenarios share.
 #![allow(
     unreachable_pub,
     clippy::unwrap_used,
@@ -14,7 +14,7 @@ use uncork_stack::{Instant, ListenerId, RecvError, SendError, SocketId};
 
 pub const PORT: u16 = 80;
 
-/// A pair with these conditions and a connection.
+/// Makes a pair with these conditions and opens a connection.
 pub fn connected(setup: &Setup) -> (Pair, SocketId, SocketId, ListenerId) {
     let mut pair = Pair::new(setup);
     let listener = pair.listen(PORT);
@@ -22,15 +22,15 @@ pub fn connected(setup: &Setup) -> (Pair, SocketId, SocketId, ListenerId) {
     (pair, client, server, listener)
 }
 
-/// A delay in each direction.
+/// Returns conditions with this delay in each direction.
 pub fn delayed(millis: u64) -> Setup {
     Setup::both(Conditions { delay: Duration::from_millis(millis), ..Conditions::default() })
 }
 
-/// A prime, so that no place in the stream looks like another one that a segment away.
+/// A prime, so that no place in the stream looks like another one a segment away.
 const PERIOD: usize = 65_521;
 
-/// Byte `n` of a stream that is the same every time.
+/// Returns byte `n` of a stream that is the same every time.
 pub fn pattern(n: usize) -> u8 {
     let n = n % PERIOD;
     (n ^ (n >> 8)) as u8
@@ -38,7 +38,7 @@ pub fn pattern(n: usize) -> u8 {
 
 static PATTERN: LazyLock<Vec<u8>> = LazyLock::new(|| (0..2 * PERIOD).map(pattern).collect());
 
-/// At most a period of the stream.
+/// Returns a piece of the stream, at most a period long.
 pub fn bytes(from: usize, count: usize) -> &'static [u8] {
     let from = from % PERIOD;
     &PATTERN[from..from + count.min(PERIOD)]
@@ -57,8 +57,8 @@ pub fn check(from: usize, seen: &[u8]) {
     }
 }
 
-/// Sends `total` bytes of the pattern from one host to the other, checks them, and gives the time
-/// that it took until the last was read.
+/// Sends `total` bytes of the pattern from one host to the other, checks them, and returns the time
+/// until the last was read.
 pub fn transfer(
     pair: &mut Pair,
     from: (usize, SocketId),
@@ -96,7 +96,7 @@ pub fn transfer(
     done.then(|| pair.now.since(began))
 }
 
-/// A line for each frame, much as packetdrill writes them.
+/// Formats a frame as a line, much as packetdrill does.
 pub fn describe(now: Instant, from: usize, frame: &[u8]) -> String {
     use uncork_wire::link::LinkType;
     let Ok(segment) = uncork_wire::read_frame(LinkType::Raw, frame, frame.len()) else {

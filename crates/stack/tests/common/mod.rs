@@ -1,6 +1,6 @@
-//! A stack alone with a peer that says exactly what a test wants, in virtual time.
+//! A stack alone with a peer that sends exactly what a test wants, in virtual time.
 //!
-//! Segments are written as tcpdump writes them, with numbers relative to both sides' first:
+//! Segments are written as tcpdump writes them, with numbers relative to both initial ones:
 //! `S. 0:0(0) ack 1 win 65535 <mss 1460,sackOK,ts 5 0,ws 7>`.
 #![allow(
     unreachable_pub,
@@ -23,29 +23,29 @@ pub const PEER: &str = "10.0.0.2";
 pub const PORT: u16 = 80;
 pub const PEER_PORT: u16 = 40_000;
 
-/// Where the peer's numbers begin.
+/// The peer's initial sequence number.
 const PEER_ISS: u32 = 0xffff_fff0;
 
 pub struct Lab {
     pub stack: Stack,
     pub now: Instant,
-    /// Our first number, once it was seen.
+    /// Our initial sequence number, once it was seen.
     pub iss: Option<SeqNumber>,
     /// Our port, where it is not [`PORT`].
     pub our_port: u16,
     pub peer_port: u16,
-    /// Completions that the device has not reported.
+    /// Completions that the device has not reported yet.
     pub in_device: Vec<Completion>,
-    /// Report them at once.
+    /// Whether the device reports completions at once.
     pub completes: bool,
-    /// Data of segments that came as one frame, for the next one.
+    /// Segment size of the next frame, if that stands for several segments joined by GRO.
     pub train: Option<u16>,
-    /// Mark the next packet with ECN's bits.
+    /// TOS octet of the peer's packets, with the ECN bits.
     pub tos: u8,
     pub last_tos: u8,
-    /// What the pieces of the last packet are called, if routers may cut it.
+    /// IP identification of the last packet, if routers may fragment it.
     pub last_id: Option<u16>,
-    /// The window of what has left last, as it is on the wire.
+    /// The window field of the last segment that has left, as it is on the wire.
     pub last_window: u16,
     pub last: Option<Transmit>,
     /// Milliseconds that the peer takes for its part of a handshake.
@@ -85,8 +85,8 @@ impl Lab {
         self.stack.listen(SocketAddr::new(OURS.parse().unwrap(), PORT), 5).unwrap()
     }
 
-    /// A connection that the peer has opened, with the options of `syn`, and that was accepted. Its
-    /// ACK took ten milliseconds.
+    /// Accepts a connection that the peer opens with the options of `syn`. Its ACK takes
+    /// `round_trip` milliseconds.
     pub fn accepted(&mut self, syn: &str) -> SocketId {
         let listener = self.listen();
         self.send(&format!("S 0:0(0) win 65535 <{syn}>"));
@@ -98,7 +98,7 @@ impl Lab {
         self.stack.accept(listener).unwrap()
     }
 
-    /// A connection that this side has opened.
+    /// Opens a connection from this side.
     pub fn connected(&mut self, syn_ack: &str) -> SocketId {
         let remote = SocketAddr::new(PEER.parse().unwrap(), PEER_PORT);
         let socket = self.stack.connect(self.now, None, remote).unwrap();
@@ -109,7 +109,7 @@ impl Lab {
         socket
     }
 
-    /// Lets time pass, and what is due happen.
+    /// Lets time pass, and timers expire.
     pub fn wait(&mut self, millis: u64) {
         self.wait_for(Duration::from_millis(millis));
     }
@@ -124,7 +124,7 @@ impl Lab {
         self.stack.handle_timeout(self.now);
     }
 
-    /// Goes to the next moment at which something leaves, and says how many milliseconds that took.
+    /// Advances to the next moment at which something leaves; returns that and the milliseconds.
     pub fn until_something(&mut self) -> (f64, Vec<String>) {
         let began = self.now;
         for _ in 0..100 {
@@ -139,7 +139,7 @@ impl Lab {
         (self.now.since(began).as_secs_f64() * 1e3, Vec::new())
     }
 
-    /// What leaves now, in our notation.
+    /// Returns what leaves now, in our notation.
     pub fn take(&mut self) -> Vec<String> {
         let mut taken = Vec::new();
         loop {
@@ -151,7 +151,7 @@ impl Lab {
         }
     }
 
-    /// The next frame, which nobody reports of by itself.
+    /// Returns the next frame, whose completion is not reported by itself.
     pub fn take_one(&mut self) -> Option<String> {
         let mut slot = vec![0; 70_000];
         let transmit = self.stack.poll_transmit(self.now, &mut slot)?;
@@ -162,7 +162,7 @@ impl Lab {
         Some(self.describe(&slot[..transmit.frame_bytes as usize], &transmit))
     }
 
-    /// The device reports all that was handed to it.
+    /// Reports the completion of all that was handed to the device.
     pub fn complete(&mut self) {
         for completion in std::mem::take(&mut self.in_device) {
             self.stack.handle_completion(self.now, completion);
@@ -233,17 +233,17 @@ impl Lab {
         text
     }
 
-    /// Our number `seq` as it is on the wire.
+    /// Returns our sequence number `seq` as it is on the wire.
     pub fn absolute(&self, seq: u32) -> u32 {
         (self.iss.unwrap() + seq).0
     }
 
-    /// What `ts` has to echo for a zero in the segment: the peer echoes nothing.
+    /// Returns what `ts` has to give for a zero in the segment: the peer echoes nothing.
     pub fn no_echo(&self) -> u32 {
         0_u32.wrapping_sub(self.stamp.unwrap_or(0))
     }
 
-    /// The peer says this.
+    /// Delivers this segment from the peer.
     pub fn send(&mut self, text: &str) {
         let frame = self.frame(text);
         let received = Received { segment_bytes: self.train.take(), ..Received::plain(&frame) };
@@ -317,7 +317,7 @@ impl Lab {
                 }
                 "ts" => {
                     let (value, echo) = (number(), number());
-                    // Relative to our first, which had none to echo.
+                    // Relative to our first timestamp; before that there is none to echo.
                     let echo = self.stamp.map_or(0, |stamp| stamp.wrapping_add(echo));
                     set.timestamps = Some((value, echo));
                 }
@@ -335,7 +335,7 @@ impl Lab {
         set
     }
 
-    /// The user writes so many bytes.
+    /// Writes this many bytes as the user.
     pub fn write(&mut self, socket: SocketId, bytes: usize) -> usize {
         self.stack.send(self.now, socket, &vec![b'x'; bytes], false).unwrap()
     }
@@ -344,7 +344,7 @@ impl Lab {
         assert_eq!(self.stack.send(self.now, socket, &vec![b'x'; bytes], true), Ok(bytes));
     }
 
-    /// The user reads all there is; how many bytes, which are what the peer has sent.
+    /// Reads all there is as the user, and returns how many bytes.
     pub fn read(&mut self, socket: SocketId) -> Result<usize, RecvError> {
         let mut buffer = vec![0; 1 << 20];
         self.stack.recv(self.now, socket, &mut buffer)
@@ -355,7 +355,7 @@ impl Lab {
     }
 }
 
-/// What the peer's stream has at place `n`, relative.
+/// Returns the octet at relative place `n` of the peer's stream.
 pub fn byte(n: usize) -> u8 {
     (n % 251) as u8
 }
