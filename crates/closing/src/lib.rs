@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -57,6 +58,8 @@ struct Left {
     /// Whether queued messages are received first: otherwise the peer would get an error instead of what it was last told
     /// (`unix_release_sock`).
     is_emptied: bool,
+    /// Dropped once the descriptor is closed.
+    told: Option<Sender<()>>,
 }
 
 impl Closing {
@@ -75,7 +78,7 @@ impl Closing {
 
     /// Closes a descriptor, which may be the last copy.
     pub fn close(&self, descriptor: OwnedFd) {
-        self.take(Left { descriptor: Arc::new(descriptor), is_emptied: false });
+        self.take(Left { descriptor: Arc::new(descriptor), is_emptied: false, told: None });
     }
 
     fn take(&self, left: Left) {
@@ -179,7 +182,8 @@ impl Threads {
 impl Left {
     /// Closes the descriptor, once its owner has dropped its copy.
     fn close(self) {
-        let Self { mut descriptor, is_emptied } = self;
+        // The last one is dropped when this returns.
+        let Self { mut descriptor, is_emptied, told: _told } = self;
         let takes = || channel::receive_all(descriptor.as_fd(), RecvFlags::DONTWAIT);
         while is_emptied && takes().is_ok_and(|came| !came.bytes.is_empty()) {}
         while let Err(theirs) = Arc::try_unwrap(descriptor) {
@@ -194,6 +198,7 @@ impl Left {
 pub struct ClosedApart {
     descriptor: Arc<OwnedFd>,
     is_emptied: bool,
+    told: Option<Sender<()>>,
     closing: Closing,
 }
 
@@ -207,7 +212,7 @@ impl ClosedApart {
     /// Does the same for a descriptor that others share, and let go of before this is dropped, or soon after.
     #[must_use]
     pub fn with(descriptor: Arc<OwnedFd>, closing: &Closing) -> Self {
-        Self { descriptor, is_emptied: false, closing: closing.clone() }
+        Self { descriptor, is_emptied: false, told: None, closing: closing.clone() }
     }
 
     /// Does the same for a message socket, whose queue is emptied first.
@@ -217,13 +222,23 @@ impl ClosedApart {
         apart.is_emptied = true;
         apart
     }
+
+    /// Has it closed now, and waits for that, but no longer than this.
+    pub fn close_within(mut self, patience: Duration) {
+        let (tell, told) = mpsc::channel();
+        self.told = Some(tell);
+        drop(self);
+        // The sender is dropped, and nothing is ever sent.
+        let _ = told.recv_timeout(patience);
+    }
 }
 
 impl Drop for ClosedApart {
     fn drop(&mut self) {
         // This copy is dropped after this call, and is not the last one: the thread waits until its own is.
-        let Self { descriptor, is_emptied, closing } = self;
-        closing.take(Left { descriptor: Arc::clone(descriptor), is_emptied: *is_emptied });
+        let Self { descriptor, is_emptied, told, closing } = self;
+        let (descriptor, told) = (Arc::clone(descriptor), told.take());
+        closing.take(Left { descriptor, is_emptied: *is_emptied, told });
     }
 }
 
@@ -273,6 +288,22 @@ mod tests {
         assert_eq!(ours.read(&mut [0]).unwrap(), 0);
         assert!(begun.elapsed() < LONG / 2);
         drop(peers);
+    }
+
+    #[test]
+    fn what_is_closed_within_a_time_is_closed_then_and_one_that_waits_holds_up_no_longer() {
+        let closing = Closing::by(2);
+        for _ in 0..100 {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let name = listener.local_addr().unwrap();
+            ClosedApart::new(listener.into(), &closing).close_within(LONG);
+            assert!(TcpStream::connect(name).is_err());
+        }
+        let (one, peer) = lingering();
+        let begun = Instant::now();
+        ClosedApart::new(one, &closing).close_within(Duration::from_millis(10));
+        assert!(begun.elapsed() < LONG / 2);
+        drop(peer);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::Duration;
 
 use uncork_bpf::owned::Engine;
 use uncork_guardian::{Octets, Reply, Request, VERSION, table};
@@ -21,6 +22,9 @@ use uncork_closing::ClosedApart;
 
 /// The user that may ask about every program.
 const ROOT: u32 = 0;
+
+/// How long the guardian waits for the close of a listener that has proven a port: only a last copy takes longer.
+const MOMENT: Duration = Duration::from_millis(1);
 
 /// The refusal for a peer that has not introduced itself.
 pub(super) const UNKNOWN: &str =
@@ -69,7 +73,12 @@ impl Guard {
                 self.give_to(at, program, (plain(local), plain(remote)))
             }
             Request::Closed => self.close_devices(at),
-            Request::Own { local } => self.own(at, local, descriptor.as_ref()),
+            Request::Own { local } => {
+                let done = self.own(at, local, descriptor.as_ref());
+                // The program may close its listener next, and nobody is to be accepted there then.
+                descriptor.into_iter().for_each(|proof| proof.close_within(MOMENT));
+                done
+            }
             Request::OwnKernels { local } => self.own_kernels(at, local, descriptor.as_ref()),
             Request::Disown { local } => self.disown(at, plain(local)),
             Request::Others { local } => self.others(at, plain(local)),
