@@ -73,12 +73,7 @@ impl Guard {
                 self.give_to(at, program, (plain(local), plain(remote)))
             }
             Request::Closed => self.close_devices(at),
-            Request::Own { local } => {
-                let done = self.own(at, local, descriptor.as_ref());
-                // The program may close its listener next, and nobody is to be accepted there then.
-                descriptor.into_iter().for_each(|proof| proof.close_within(MOMENT));
-                done
-            }
+            Request::Own { local } => self.own_by(at, local, descriptor),
             Request::OwnKernels { local } => self.own_kernels(at, local, descriptor.as_ref()),
             Request::Disown { local } => self.disown(at, plain(local)),
             Request::Others { local } => self.others(at, plain(local)),
@@ -269,6 +264,19 @@ impl Guard {
             .map_err(|error| format!("the host's key of TCP Fast Open cannot be read: {error}"))?;
         let keys = FastOpenKeys::of_sysctl(&host).ok_or("the host has no key of TCP Fast Open")?;
         Ok(keys.of_user(uid))
+    }
+
+    /// Gives a program a port, and closes the socket that has proven it: the program may close its own next, and then nobody is
+    /// to be accepted there.
+    fn own_by(
+        &mut self,
+        at: usize,
+        local: SocketAddr,
+        proof: Option<ClosedApart>,
+    ) -> Result<(), String> {
+        let done = self.own(at, local, proof.as_ref());
+        proof.into_iter().for_each(|proof| proof.close_within(MOMENT));
+        done
     }
 
     fn own(
