@@ -18,16 +18,13 @@ use rustix::net::{
 use rustix::process::{Uid, geteuid};
 use uncork_sockdiag::SockDiag;
 
-use crate::limits::Limits;
+use crate::limits::{Limits, ROOT};
 
 /// Connections made only to find out who owns a name stay in this backlog.
 const BACKLOG: i32 = 128;
 
 /// How long the owner of a name may take from bind(2) to listen(2), if it ever listens.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
-
-/// The user without limits.
-const ROOTS: Option<u32> = Some(0);
 
 /// Claimed places.
 #[derive(Debug, Default)]
@@ -59,12 +56,8 @@ impl Claims {
     ) -> Result<(), String> {
         for place in places {
             if !self.of.contains_key(place) {
-                let of_user = self.counts.get(&user).copied().unwrap_or_default();
-                limits.admit_place(
-                    user,
-                    of_user,
-                    self.of.len() - self.counts.get(&ROOTS).unwrap_or(&0),
-                )?;
+                let of = |user| self.counts.get(&user).copied().unwrap_or_default();
+                limits.admit_place(user, of(user), self.of.len() - of(Some(ROOT)))?;
                 self.of.insert(*place, Claimed { _name: claim(*place)?, user });
                 *self.counts.entry(user).or_default() += 1;
             }

@@ -15,7 +15,7 @@ use rustix::process::{Resource, getrlimit};
 pub const RINGS_BYTES: u64 = 29 << 20;
 
 /// The user without limits: it could end the guardian as well.
-const ROOT: u32 = 0;
+pub(crate) const ROOT: u32 = 0;
 /// One part in so many of the machine's memory may go to the rings of one user's programs, and to those of all users.
 const OF_A_USER: u64 = 3;
 const OF_ALL: u64 = 2;

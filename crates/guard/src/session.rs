@@ -211,17 +211,6 @@ impl Session {
         if claim.times > 0 {
             return Some(Vec::new());
         }
-        Some(self.remove_claim(at))
-    }
-
-    /// The same of a port however often it was asked for.
-    pub(crate) fn release_all(&mut self, of: Engine, asked: SocketAddr) -> Option<Vec<SocketAddr>> {
-        let is_it = |claim: &Claim| claim.of == of && claim.asked == asked;
-        let at = self.ports.iter().position(is_it)?;
-        Some(self.remove_claim(at))
-    }
-
-    fn remove_claim(&mut self, at: usize) -> Vec<SocketAddr> {
         let mut places = self.ports.swap_remove(at).places;
         places.retain(|place| {
             let claims = self.places.get_mut(place).map_or(0, |claims| {
@@ -236,7 +225,7 @@ impl Session {
         let now = Instant::now();
         self.left.retain(|_, since| now - *since < LATELY);
         self.left.extend(places.iter().map(|place| (*place, now)));
-        places
+        Some(places)
     }
 
     pub(crate) fn add(&mut self, ends: Ends) {
@@ -280,9 +269,9 @@ impl Session {
         claims.flat_map(|claim| &claim.places).copied().collect()
     }
 
-    /// Returns the ports that were asked for.
+    /// Returns the ports that were asked for, each as often as it was.
     pub(crate) fn asked(&self) -> impl Iterator<Item = SocketAddr> {
-        self.ports.iter().map(|claim| claim.asked)
+        self.ports.iter().flat_map(|claim| std::iter::repeat_n(claim.asked, claim.times))
     }
 
     /// Returns the ports that stand for any of these places, each with the sockets that have proven it.

@@ -206,6 +206,9 @@ impl Steering {
         places: &[SocketAddr],
         others: &[&Session],
     ) -> Result<(), String> {
+        if places.is_empty() {
+            return Ok(());
+        }
         // Existing connections keep their owners; twice, for those that begin in between. If there are members already, the
         // kernel has got nothing since they came but what it was given, or what arrives by another device and is its own whoever
         // they are. So it is not asked: it goes through all its connections for that, and everybody who waits for the guardian

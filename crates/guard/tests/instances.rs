@@ -385,18 +385,21 @@ fn an_instance_hears_that_a_program_has_closed_the_kernels_socket_without_a_word
     let mut one = attach(&link, &mut instance, 0);
     let mut other = attach(&link, &mut instance, 0);
     let listener = listen(&link, local);
-    one.client.own(local, listener.as_fd()).unwrap();
-    // Until the guardian's thread has closed its copy.
-    thread::sleep(SHORT);
+    // As often as it is granted it is revoked: the instance counts.
+    for _ in 0..2 {
+        one.client.own(local, listener.as_fd()).unwrap();
+    }
     drop(listener);
     let listener = listen(&link, local);
     other.client.own(local, listener.as_fd()).unwrap();
     let (one_is, other_is) = (one.program, other.program);
-    let said: Vec<_> = (0..3).map(|_| hear(&mut instance)).collect();
+    let said: Vec<_> = (0..5).map(|_| hear(&mut instance)).collect();
     assert_eq!(
         said,
         [
             format!("granted {one_is} {local}"),
+            format!("granted {one_is} {local}"),
+            format!("revoked {one_is} {local}"),
             format!("revoked {one_is} {local}"),
             format!("granted {other_is} {local}"),
         ]

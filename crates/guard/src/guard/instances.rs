@@ -263,7 +263,7 @@ impl Guard {
         let program = guest.engine.0.get();
         for local in guest.asked() {
             let session = self.peers[at].session.as_mut();
-            let places = session.and_then(|session| session.release_all(guest.engine, local));
+            let places = session.and_then(|session| session.release(guest.engine, local));
             let Some(places) = places else { continue };
             // If this fails, as the kernel has no memory, say, the rest is done all the same.
             let _ = self.steering.leave(instance, &places, &sessions(&self.peers));

@@ -14,14 +14,12 @@ use uncork_stack::FastOpenKeys;
 
 use super::passing::UNASKED;
 use super::{Guard, SLOTS_AT_LEAST, parting, sessions};
+use crate::limits::ROOT;
 use crate::peer::{Heard, Peer};
 use crate::proof;
 use crate::session::{Role, Session};
 use crate::steering::plain;
 use uncork_closing::ClosedApart;
-
-/// The user that may ask about every program.
-const ROOT: u32 = 0;
 
 /// How long the guardian waits for the close of a listener that has proven a port: only a last copy takes longer.
 const MOMENT: Duration = Duration::from_millis(1);
@@ -307,7 +305,7 @@ impl Guard {
                 }
             }
             Err(_) => {
-                let _ = self.let_go(at, local, Session::release);
+                let _ = self.let_go(at, local);
                 self.tidy_claims();
             }
         }
@@ -482,28 +480,33 @@ impl Guard {
     }
 
     pub(super) fn disown(&mut self, at: usize, local: SocketAddr) -> Result<(), String> {
-        let done = self.let_go(at, local, Session::release)?;
+        let done = self.take_away(at, local)?;
         self.tidy_claims();
-        self.tell_later(at, |program| Reply::Revoked { program, local });
         done
     }
 
-    /// Takes a port away from a program, once or as often as it was asked for. The outer error if the program did not have it.
-    pub(super) fn let_go(
+    /// Takes a port away from a program, tells its instance, and leaves the claims as they are. The outer error if the program
+    /// did not have it.
+    pub(super) fn take_away(
         &mut self,
         at: usize,
         local: SocketAddr,
-        release: fn(&mut Session, Engine, SocketAddr) -> Option<Vec<SocketAddr>>,
     ) -> Result<Result<(), String>, String> {
+        let done = self.let_go(at, local)?;
+        self.tell_later(at, |program| Reply::Revoked { program, local });
+        Ok(done)
+    }
+
+    fn let_go(&mut self, at: usize, local: SocketAddr) -> Result<Result<(), String>, String> {
         let not_owned = || format!("{local} was not owned");
         let program = self.session(at)?.engine;
-        let places = release(self.session_mut(at)?, program, local).ok_or_else(not_owned)?;
+        let places = self.session_mut(at)?.release(program, local).ok_or_else(not_owned)?;
         let Some(instance) = self.instance_of(at)? else {
             return Ok(self.steering.leave(program, &places, &sessions(&self.peers)));
         };
         let instance = self.session_mut(instance)?;
         let engine = instance.engine;
-        let places = release(instance, program, local).ok_or_else(not_owned)?;
+        let places = instance.release(program, local).ok_or_else(not_owned)?;
         Ok(self.steering.leave(engine, &places, &sessions(&self.peers)))
     }
 

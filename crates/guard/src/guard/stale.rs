@@ -6,8 +6,6 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use uncork_guardian::Reply;
-
 use super::Guard;
 use crate::session::{Role, Session};
 
@@ -76,15 +74,14 @@ impl Guard {
 
     fn disown_but(&mut self, mut all: Vec<Proven>, listening: &HashSet<u64>) {
         all.retain(|(.., sockets)| !sockets.iter().any(|socket| listening.contains(socket)));
-        let mut is_any = false;
+        if all.is_empty() {
+            return;
+        }
         for (at, asked, _) in all {
-            // If the filters cannot be told, the rest is done all the same.
-            is_any |= self.let_go(at, asked, Session::release_all).is_ok();
-            self.tell_later(at, |program| Reply::Revoked { program, local: asked });
+            // As often as it was asked for.
+            while self.take_away(at, asked).is_ok() {}
         }
-        if is_any {
-            self.tidy_claims();
-        }
+        self.tidy_claims();
     }
 
     /// Returns the sessions of programs, without instances', which only hold what their programs have.

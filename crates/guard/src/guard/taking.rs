@@ -5,7 +5,6 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 use rustix::fs::{Uid, fchown};
 use rustix::process::geteuid;
-use uncork_guardian::Ends;
 use uncork_handover::{self as handover, Family};
 use uncork_stack::Snapshot;
 
@@ -27,7 +26,9 @@ impl Guard {
         queues: Option<&ClosedApart>,
     ) -> Result<ClosedApart, String> {
         let ends = (plain(snapshot.local), plain(snapshot.remote));
-        self.that_it_is_his(at, &ends)?;
+        if !self.steering.is_its(self.session(at)?, &ends) {
+            return Err(format!("no connection from {} to {} was owned", ends.0, ends.1));
+        }
         let counts = [
             snapshot.unread_bytes,
             snapshot.receive_window_bytes,
@@ -58,14 +59,6 @@ impl Guard {
         self.session_mut(at)?.gave_away(&ends);
         handover::start(socket.as_fd(), snapshot).map_err(why)?;
         Ok(ClosedApart::new(socket, &self.passed.of(Some(uid))))
-    }
-
-    /// Checks that this may be one of this peer's connections.
-    fn that_it_is_his(&self, at: usize, ends: &Ends) -> Result<(), String> {
-        if self.steering.is_its(self.session(at)?, ends) {
-            return Ok(());
-        }
-        Err(format!("no connection from {} to {} was owned", ends.0, ends.1))
     }
 }
 

@@ -12,8 +12,9 @@ use std::net::SocketAddr;
 use uncork_bpf::owned::{Engine, Protocol, Whose};
 use uncork_guardian::table;
 
-use super::pins::{MOST_OF_A_USER, Pin, ROOT};
+use super::pins::{MOST_OF_A_USER, Pin};
 use super::{STAYS, Steering};
+use crate::limits::ROOT;
 use crate::session::{Ends, Role, Session};
 
 /// How many table slots are read for one user's programs in one go.

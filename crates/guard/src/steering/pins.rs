@@ -6,13 +6,12 @@ use std::time::{Duration, Instant};
 
 use uncork_bpf::owned::Engine;
 
+use crate::limits::ROOT;
 use crate::session::Ends;
 
 /// How many pins one user may have: a sixteenth of what the filters have room for. Root is exempt, as it could end the guardian
 /// as well.
 pub(super) const MOST_OF_A_USER: usize = 1 << 18;
-
-pub(super) const ROOT: u32 = 0;
 
 /// The entry of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
