@@ -12,12 +12,17 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
 use dlmalloc::{Allocator, Dlmalloc};
 
 use rustix::mm::MremapFlags;
-use rustix::thread::sched_yield;
+use rustix::thread::{Timespec, nanosleep, sched_yield};
 
-use super::{PAGE, map, remap, spare, unmap};
+use super::spare::SPARE;
+use super::{PAGE, map, remap, unmap};
 
-/// Number of attempts to get a lock that others hold only briefly, yielding in between.
-const MOST_TRIES: u32 = 10_000;
+/// Number of attempts to get a lock that others hold only briefly, with a yield in between; and of those after them, with
+/// a sleep in between. A thread of real-time priority on the owner's processor yields to nobody, but the owner runs while it
+/// sleeps. Together the sleeps take a tenth of a second at least: so long no owner is inside that can come out.
+const MOST_YIELDS: u32 = 1_000;
+const MOST_SLEEPS: u32 = 1_000;
+const SLEEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
 /// The owner of the heap in a child of fork whose parent had it in a thread that the child does not have.
 const NOBODY: usize = usize::MAX;
 
@@ -53,11 +58,14 @@ fn here() -> usize {
 impl Heap {
     fn enter(&self) -> bool {
         let me = here();
-        for _ in 0..MOST_TRIES {
+        for attempt in 0..MOST_YIELDS + MOST_SLEEPS {
             match self.owner.compare_exchange(0, me, Acquire, Relaxed) {
                 Ok(_) => return true,
                 Err(owner) if owner == me || owner == NOBODY => return false,
-                Err(_) => sched_yield(),
+                Err(_) if attempt < MOST_YIELDS => sched_yield(),
+                Err(_) => {
+                    let _ = nanosleep(&SLEEP);
+                }
             }
         }
         false
@@ -79,13 +87,13 @@ impl Heap {
     pub(crate) fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: any size and alignment is allowed.
         self.with(|blocks| unsafe { blocks.malloc(layout.size(), layout.align()) })
-            .unwrap_or_else(|| spare::piece(layout))
+            .unwrap_or_else(|| SPARE.piece(layout))
     }
 
     /// # Safety
     /// A block that [`Heap::alloc`] or [`Heap::realloc`] has returned for this layout, and that is no longer used.
     pub(crate) unsafe fn free(&self, block: *mut u8, layout: Layout) {
-        if spare::is_piece(block) {
+        if SPARE.is_piece(block) {
             return;
         }
         // SAFETY: as promised by the caller.
@@ -107,7 +115,7 @@ impl Heap {
         layout: Layout,
         size: usize,
     ) -> Option<*mut u8> {
-        if spare::is_piece(block) {
+        if SPARE.is_piece(block) {
             return None;
         }
         // SAFETY: as promised by the caller.
@@ -226,10 +234,10 @@ mod tests {
     fn who_interrupts_himself_gets_a_spare_piece_and_frees_later() {
         let heap = heap();
         let block = heap.alloc(LAYOUT);
-        assert!(!spare::is_piece(block));
+        assert!(!SPARE.is_piece(block));
         let piece = heap.with(|_| {
             let piece = heap.alloc(LAYOUT);
-            assert!(spare::is_piece(piece));
+            assert!(SPARE.is_piece(piece));
             // SAFETY: blocks of this layout, that are not used.
             unsafe {
                 heap.free(block, LAYOUT);
@@ -250,11 +258,11 @@ mod tests {
         heap.keep();
         let others = || thread::scope(|scope| scope.spawn(|| heap.alloc(LAYOUT).addr()).join());
         let piece = others().unwrap();
-        assert!(spare::is_piece(ptr::without_provenance_mut(piece)));
-        assert!(spare::is_piece(heap.alloc(LAYOUT)), "nor has who keeps it");
+        assert!(SPARE.is_piece(ptr::without_provenance_mut(piece)));
+        assert!(SPARE.is_piece(heap.alloc(LAYOUT)), "nor has who keeps it");
         heap.let_go();
         heap.let_go();
-        assert!(!spare::is_piece(ptr::without_provenance_mut(others().unwrap())));
+        assert!(!SPARE.is_piece(ptr::without_provenance_mut(others().unwrap())));
     }
 
     #[test]
@@ -265,9 +273,27 @@ mod tests {
         heap.leave_if_lost();
         let begun = std::time::Instant::now();
         for _ in 0..100_000 {
-            assert!(spare::is_piece(heap.alloc(Layout::new::<u8>())));
+            assert!(SPARE.is_piece(heap.alloc(Layout::new::<u8>())));
         }
         assert!(begun.elapsed().as_secs() < 5, "each without a try");
+    }
+
+    /// The owner has no processor but that of a thread of real-time priority, which wants the heap.
+    #[test]
+    fn an_owner_that_runs_only_while_the_other_sleeps_is_waited_for() {
+        let heap = heap();
+        let inside = std::sync::Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                heap.with(|_| {
+                    inside.wait();
+                    // Longer than all yields take together.
+                    thread::sleep(std::time::Duration::from_millis(50));
+                });
+            });
+            inside.wait();
+            assert!(!SPARE.is_piece(heap.alloc(LAYOUT)));
+        });
     }
 
     #[test]
@@ -277,8 +303,8 @@ mod tests {
             heap.keep();
             heap.let_go();
             heap.leave_if_lost();
-            assert!(spare::is_piece(heap.alloc(LAYOUT)));
+            assert!(SPARE.is_piece(heap.alloc(LAYOUT)));
         });
-        assert!(!spare::is_piece(heap.alloc(LAYOUT)));
+        assert!(!SPARE.is_piece(heap.alloc(LAYOUT)));
     }
 }
