@@ -359,8 +359,8 @@ impl Steering {
             ));
         }
         self.kept.remove(&ends);
-        let ours = Ours::Connection(Protocol::Tcp, local, remote);
-        self.owned.own_as(engine, ours).map_err(|error| error.to_string())?;
+        let entered = self.owned.own_connection(engine, self.whence(local.ip()), ends);
+        entered.map_err(|error| error.to_string())?;
         self.pinned.insert(ends, Pin { engine, user, has_come: false, listed: 0, unlisted: None });
         Ok(())
     }

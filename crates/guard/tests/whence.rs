@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::time::Instant;
 
+use socket2::{Domain, Socket, Type};
 use uncork_driver::af_packet::{Port, Settings};
 use uncork_driver::{Driver as _, Offer};
 use uncork_guardian::Client;
@@ -165,6 +166,65 @@ fn who_comes_by_another_device_than_the_addresss_comes_to_the_kernel() {
     talk();
     drop(client);
     talk();
+}
+
+/// Returns the result of connecting from this port.
+fn knock_from(host: &Namespace, from: SocketAddr, to: SocketAddr) -> Result<(), ErrorKind> {
+    let connect = move || {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&from.into())?;
+        Ok(socket.connect_timeout(&to.into(), SHORT).map_err(|error| error.kind()))
+    };
+    host.within(connect).unwrap()
+}
+
+/// As of a macvlan device, whose frames come through the device below it.
+#[test]
+fn of_a_connection_that_is_entered_what_comes_by_another_device_is_the_kernels() {
+    if is_skipped("of_a_connection_that_is_entered_what_comes_by_another_device_is_the_kernels") {
+        return;
+    }
+    let (link, third) = Link::with_third("astray");
+    let local = end(OURS, PORT + 1);
+    let bound = link.ours.within(move || Ok(TcpListener::bind(local)?)).unwrap();
+    let mut client = link.client();
+    let (_ours, _) = open(&mut client, "eth0");
+    let (_beside, _) = open(&mut client, "eth1");
+    let remotes = [(&link.theirs, end(THEIRS, 5000)), (&third, end(THIRD, 5000))];
+    for (_, remote) in remotes {
+        client.own_connection(local, remote, bound.as_fd()).unwrap();
+    }
+    let results = remotes.map(|(host, remote)| knock_from(host, remote, local));
+    assert_eq!(results, [Err(ErrorKind::TimedOut), Ok(())]);
+    for (host, remote) in remotes {
+        client.disown_connection(local, remote).unwrap();
+        let another = SocketAddr::new(remote.ip(), 5001);
+        assert_eq!(knock_from(host, another, local), Ok(()), "nothing is entered");
+    }
+}
+
+/// The same for connections that have come to a port and are entered because its engines change.
+#[test]
+fn of_a_connection_that_came_what_comes_by_another_device_is_the_kernels() {
+    if is_skipped("of_a_connection_that_came_what_comes_by_another_device_is_the_kernels") {
+        return;
+    }
+    let (link, third) = Link::with_third("strays");
+    let local = end(OURS, PORT + 2);
+    let bound = link.ours.within(move || Ok(TcpListener::bind(local)?)).unwrap();
+    let mut client = link.client();
+    let (_ours, _) = open(&mut client, "eth0");
+    client.own(local, bound.as_fd()).unwrap();
+    let remotes = [(&link.theirs, end(THEIRS, 5000)), (&third, end(THIRD, 5000))];
+    for (_, remote) in remotes {
+        let _entry = client.connections().enter(local, remote).unwrap();
+    }
+    let mut second = link.client();
+    let (_again, _) = open(&mut second, "eth0");
+    second.own(local, bound.as_fd()).unwrap();
+    let results = remotes.map(|(host, remote)| knock_from(host, remote, local));
+    assert_eq!(results, [Err(ErrorKind::TimedOut), Ok(())]);
 }
 
 #[test]

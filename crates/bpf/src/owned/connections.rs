@@ -1,11 +1,11 @@
 //! Entering many connections at once: a system call for each would delay all that wait for the process that enters them.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
-use super::layout::connection_key;
-use super::{Engine, Error, KERNEL, Ours, Owned, Protocol, full};
+use super::layout::{connection_key, entered};
+use super::{Engine, Error, KERNEL, Ours, Owned, Protocol, Whence, full};
 
 /// Most connections in one system call.
 const AT_ONCE: usize = 4096;
@@ -16,21 +16,24 @@ const CAME: u32 = 1 << 31;
 /// The local and the remote end of a TCP connection.
 pub type Ends = (SocketAddr, SocketAddr);
 
-/// The owner of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
+/// The owner of connections.
+#[derive(Clone, Copy)]
+#[expect(missing_debug_implementations, reason = "a function has nothing to show")]
+pub enum Whose<'a> {
     /// The engine to whose port it has come, for as long as the engine, or its user ([`Owned::leave_to_user`]), has the port.
-    /// After that it gives way to a new SYN between these ends, or to an answer to one, as if nothing had been entered.
-    Engines(Engine),
+    /// After that it gives way to a new SYN between these ends, or to an answer to one, as if nothing had been entered. What
+    /// comes by another device than that of the local address is the kernel's.
+    Engines(Engine, &'a dyn Fn(IpAddr) -> Whence),
     /// The kernel, regardless of the port's owner.
     Kernels,
 }
 
-impl Whose {
-    fn word(self) -> u32 {
+impl Whose<'_> {
+    /// Returns the entry of a connection with this local address.
+    fn entry(self, local: IpAddr) -> [u8; 8] {
         match self {
-            Self::Engines(engine) => engine.0.get() | CAME,
-            Self::Kernels => KERNEL,
+            Self::Engines(engine, whence) => entered(engine.0.get() | CAME, whence(local)),
+            Self::Kernels => entered(KERNEL, Whence::Anywhere),
         }
     }
 }
@@ -41,7 +44,7 @@ impl Owned {
     /// # Errors
     ///
     /// [`Error::Full`], or the kernel's error. None of them is entered then.
-    pub fn enter_all(&self, whose: Whose, all: &[Ends], new: usize) -> Result<(), Error> {
+    pub fn enter_all(&self, whose: Whose<'_>, all: &[Ends], new: usize) -> Result<(), Error> {
         if all.is_empty() {
             return Ok(());
         }
@@ -49,7 +52,8 @@ impl Owned {
         self.counts.so_many_more(Ours::Connection(Protocol::Tcp, all[0].0, all[0].1), new)?;
         let entered = all.chunks(AT_ONCE).try_for_each(|some| {
             let keys = keys(some);
-            let values = whose.word().to_ne_bytes().repeat(some.len());
+            let values: Vec<_> =
+                some.iter().flat_map(|(local, _)| whose.entry(local.ip())).collect();
             let count = u32::try_from(some.len()).unwrap_or(0);
             let (any, none) = (MapFlags::ANY, MapFlags::ANY);
             self.connections().update_batch(&keys, &values, count, any, none).map_err(full)

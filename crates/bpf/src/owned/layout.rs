@@ -47,6 +47,14 @@ pub(super) fn connection_key(
     key
 }
 
+/// `struct entered` of `owned/maps.h`.
+pub(super) fn entered(engine: u32, whence: Whence) -> [u8; 8] {
+    let mut value = [0; 8];
+    value[..4].copy_from_slice(&engine.to_ne_bytes());
+    value[4..].copy_from_slice(&whence.device().to_ne_bytes());
+    value
+}
+
 /// `struct settings` of `owned/packet.h`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Constants {

@@ -147,15 +147,15 @@ pub enum Sharing {
     Changed = 2,
 }
 
-/// Where packets to a port must come from; all others are the kernel's.
+/// Where packets to a port, or of a connection, must come from; all others are the kernel's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whence {
     /// By any device, and from any address.
     Anywhere,
-    /// By any device, as several have the port's address; a SYN of TCP only from an address that other hosts
+    /// By any device, as several have the local address; a SYN of TCP only from an address that other hosts
     /// can have: not loopback, unspecified, multicast, or one of the host's own ([`Owned::host_has`]).
     Outside,
-    /// As `Outside`, but by the device with this index, which has the port's address: stacks on others do not know it.
+    /// As `Outside`, but by the device with this index, which has the local address: stacks on others do not know it.
     Device(u32),
 }
 
@@ -402,8 +402,27 @@ impl Owned {
             Ours::Port(protocol, local) => {
                 self.share(protocol, local, Whence::Anywhere, &[engine], Sharing::Alone)
             }
-            _ => self.enter(what, &engine.0.get().to_ne_bytes()),
+            Ours::Connection(..) => self.enter_connection(engine, Whence::Anywhere, what),
+            Ours::Address(_) => self.enter(what, &engine.0.get().to_ne_bytes()),
         }
+    }
+
+    /// Enters a TCP connection that one engine has from now on; what does not come from `whence` is the kernel's.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Full`], or the kernel's error.
+    pub fn own_connection(
+        &self,
+        engine: Engine,
+        whence: Whence,
+        (local, remote): Ends,
+    ) -> Result<(), Error> {
+        self.enter_connection(engine, whence, Ours::Connection(Protocol::Tcp, local, remote))
+    }
+
+    fn enter_connection(&self, engine: Engine, whence: Whence, what: Ours) -> Result<(), Error> {
+        self.enter(what, &layout::entered(engine.0.get(), whence))
     }
 
     /// Enters an address of the host's own, on the device with this index, or on several: packets that come over a wire with this
@@ -450,7 +469,8 @@ impl Owned {
         local: SocketAddr,
         remote: SocketAddr,
     ) -> Result<(), Error> {
-        self.enter(Ours::Connection(protocol, local, remote), &KERNEL.to_ne_bytes())
+        let entered = layout::entered(KERNEL, Whence::Anywhere);
+        self.enter(Ours::Connection(protocol, local, remote), &entered)
     }
 
     fn enter(&self, what: Ours, value: &[u8]) -> Result<(), Error> {

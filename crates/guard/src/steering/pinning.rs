@@ -103,7 +103,8 @@ impl Steering {
         let is_there = |ends: &&Ends| self.pinned.get(ends).is_some();
         let new = all.len() - all.iter().filter(is_there).count();
         let (engine, user) = (session.engine, session.user);
-        let entered = self.owned.enter_all(Whose::Engines(engine), &all, new);
+        let whence = |local| self.whence(local);
+        let entered = self.owned.enter_all(Whose::Engines(engine, &whence), &all, new);
         if let Err(error) = entered {
             self.pinned.remove_all(&all);
             return Err(error.to_string());

@@ -109,12 +109,20 @@ struct {
 	__type(value, struct members);
 } listeners SEC(".maps");
 
+/* The owner of a connection. */
+struct entered {
+	/* An engine, perhaps with CAME, or KERNEL. */
+	__u32 engine;
+	/* The device that has the local address, or ANYWHERE or OUTSIDE: packets that come by another device are the kernel's. */
+	__u32 device;
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, CONNECTIONS);
 	__type(key, struct connection);
-	__type(value, __u32);
+	__type(value, struct entered);
 } connections SEC(".maps");
 
 /* Instead of 0: the engine no longer has the port, but its user has. */

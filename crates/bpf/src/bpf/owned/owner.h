@@ -172,15 +172,23 @@ static __always_inline bool is_martian(const struct packet *packet)
 }
 
 /*
+ * Whether a packet came by another device than `device`, which has its local address: the stack there does not know the address.
+ * It may be on its way to that device all the same: what is for a macvlan device passes the device below it first.
+ */
+static __always_inline bool is_astray(__u32 device, const struct packet *packet)
+{
+	/* For nearly all frames this comparison is all it takes. */
+	return device != packet->device && packet->device && device != ANYWHERE && device != OUTSIDE;
+}
+
+/*
  * Whether a packet is the kernel's although it is for a port of engines. That is so if it came by another device than the
- * address's, whose stack does not know the address: the kernel listens there, too, and takes it as ever. And if it opens a
- * connection from an impossible address; other segments from there find no connection.
+ * address's: the kernel listens there, too, and takes it as ever. And if it opens a connection from an impossible address; other
+ * segments from there find no connection.
  */
 static __always_inline bool is_kernels(const struct members *members, const struct packet *packet)
 {
-	/* For nearly all frames this comparison is all it takes. */
-	if (members->device != packet->device && packet->device &&
-	    members->device != ANYWHERE && members->device != OUTSIDE)
+	if (is_astray(members->device, packet))
 		return true;
 	return packet->is_first && members->device != ANYWHERE && is_martian(packet);
 }
@@ -190,29 +198,29 @@ static __always_inline bool is_kernels(const struct members *members, const stru
  * written into its table may be untrue, and another user's program may have the port by now, without anybody being told. A SYN
  * that went to the engine itself while it had the port is a retransmission.
  */
-static __always_inline bool gives_way(__u32 *entered, const struct packet *packet,
+static __always_inline bool gives_way(struct entered *entered, const struct packet *packet,
 				      const struct connection *connection)
 {
 	struct standing key = {};
 	const struct begun *before;
 
-	if (!(*entered & CAME))
+	if (!(entered->engine & CAME))
 		return false;
-	if (*entered == CAME)
+	if (entered->engine == CAME)
 		return true;
 	if (!packet->is_syn)
 		return false;
 	key.listener.local = connection->local;
 	key.listener.port = connection->local_port;
 	key.listener.protocol = connection->protocol;
-	key.engine = *entered & ~CAME;
+	key.engine = entered->engine & ~CAME;
 	if (bpf_map_lookup_elem(&standing, &key))
 		return false;
 	before = bpf_map_lookup_elem(&begun, connection);
 	if (before && before->engine == key.engine && millis() - before->millis < SENT_AGAIN_MILLIS)
 		return false;
 	/* Seen by all programs that look next, and by the process that made the entry. */
-	*entered = CAME;
+	entered->engine = CAME;
 	return true;
 }
 
@@ -223,6 +231,7 @@ static __always_inline __u32 owner(const struct packet *packet, enum changes cha
 	struct listener listener = {};
 	const struct counts *there;
 	const struct members *members;
+	struct entered *entered;
 	__u32 *engine;
 	__u32 key = 0;
 
@@ -239,9 +248,9 @@ static __always_inline __u32 owner(const struct packet *packet, enum changes cha
 	connection.local_port = packet->local_port;
 	connection.remote_port = packet->remote_port;
 	connection.protocol = packet->protocol;
-	engine = there->connections ? bpf_map_lookup_elem(&connections, &connection) : NULL;
-	if (engine && !gives_way(engine, packet, &connection))
-		return *engine & ~CAME;
+	entered = there->connections ? bpf_map_lookup_elem(&connections, &connection) : NULL;
+	if (entered && !gives_way(entered, packet, &connection))
+		return is_astray(entered->device, packet) ? KERNEL : entered->engine & ~CAME;
 	listener.local = packet->local;
 	listener.port = packet->local_port;
 	listener.protocol = packet->protocol;
