@@ -12,6 +12,13 @@ impl Instant {
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
+
+    /// Returns the moment that is this much later.
+    #[inline]
+    #[must_use]
+    pub fn after(self, time: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
+    }
 }
 
 /// A hold that began at some moment.
@@ -25,7 +32,7 @@ impl Hold {
     /// Returns the moment by which the hold must end.
     #[inline]
     pub fn deadline(self, bound: Duration) -> Instant {
-        Instant(self.since.0.saturating_add(bound.as_nanos() as u64))
+        self.since.after(bound)
     }
 
     /// Returns whether a timer that looks at `now` must push. A hold that is nearly due is pushed

@@ -37,6 +37,12 @@ fn a_cancelled_thread_does_not_end_or_leaves_a_lock_behind() -> Result<()> {
 }
 
 #[test]
+fn behind_a_peer_that_does_not_read_a_call_waits_otherwise_or_bytes_overtake() -> Result<()> {
+    let _shared = beside_others();
+    same_facts("full", &[], &Mode::both_and_spinning())
+}
+
+#[test]
 fn a_signal_does_not_interrupt_what_it_should() -> Result<()> {
     let _alone = alone();
     let mut modes = Mode::both_and_spinning();

@@ -15,6 +15,7 @@ use core::time::Duration;
 use uncork_cork::{Hold, Instant, next_look};
 
 use crate::alarm::Alarm;
+use crate::gather::pause;
 use crate::kernel::Kernel;
 use crate::socket::flag;
 use crate::{Call, Posix};
@@ -228,7 +229,7 @@ impl<K: Kernel> Posix<K> {
             earliest = earliest.into_iter().chain(deadline).min();
             deadline.is_some()
         });
-        self.feed_orphans();
+        earliest = earliest.into_iter().chain(self.feed_orphans(now)).min();
         if keeper.alarm.is_there() {
             return self.await_alarm(now, earliest);
         }
@@ -250,6 +251,7 @@ impl<K: Kernel> Posix<K> {
         let keeper = &self.keeper;
         keeper.active.store(false, Relaxed);
         let set = |deadline| keeper.alarm.set_after_look(deadline, |at| self.ring_at(at));
+        // No alarm rings for orphans.
         if !earliest.is_none_or(set) || self.has_orphans() {
             return Next::Tick(next_look(now, earliest, keeper.bound()));
         }
@@ -331,11 +333,19 @@ impl<K: Kernel> Posix<K> {
         }
         let bound = self.keeper.bound();
         let hold = Hold { since: Instant(at.socket.since.load(Relaxed)) };
+        if at.socket.is(flag::BACKLOG) {
+            // Known since an earlier look, or since a moment ago.
+            let again = Instant(at.socket.again.load(Relaxed));
+            if now < again {
+                return Some(again);
+            }
+        }
         if at.socket.is(flag::BACKLOG) || hold.is_due(now, bound) {
             at.socket.set(flag::TIMED_OUT);
             self.visit(fd, Call::Timer);
-            // What is still held could not be sent: it is tried again at the next look.
-            let later = Hold { since: now }.deadline(bound);
+            // What is still held could not be sent: it is tried again, less and less often.
+            let later = now.after(pause(now.since(hold.since), bound));
+            at.socket.again.store(later.0, Relaxed);
             return (at.socket.held.load(SeqCst) != 0).then_some(later);
         }
         Some(hold.deadline(bound))

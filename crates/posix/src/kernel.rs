@@ -97,10 +97,17 @@ pub trait Kernel {
     fn send(&self, fd: i32, bytes: &[u8], more: bool) -> Result<usize, Errno>;
     /// Waits until `fd` takes bytes again or has failed. `Ok(false)`: the limit has passed.
     fn wait_writable(&self, fd: i32, limit: Option<Duration>) -> Result<bool, Errno>;
+    /// As [`Kernel::wait_writable`], as a blocking write of the program's waits: a thread that is cancelled ends here, and a
+    /// signal whose handler ends calls gives EINTR, others do not. It waits for some milliseconds at most.
+    fn wait_as_writer(&self, fd: i32) -> Result<(), Errno>;
     /// Makes room for `bytes` more in the socket's send buffer, if the system's limit allows it.
     fn widen_send_buffer(&self, fd: i32, bytes: usize);
     /// Removes `fd` from the epoll set `epfd`.
     fn unwatch(&self, epfd: i32, fd: i32);
+    /// Returns whether close(2) discards what was sent, and resets the connection (SO_LINGER with a time of 0).
+    fn discards(&self, fd: i32) -> bool;
+    /// Closes `fd` so.
+    fn discard(&self, fd: i32);
     /// Makes a shutdown(2) for writing.
     fn shut_writing(&self, fd: i32);
     /// Returns SO_SNDTIMEO; `None` if it is not set.

@@ -212,7 +212,7 @@ impl<K: Kernel> Posix<K> {
             at.socket.set(flag::SHARED | elsewhere);
             self.end_burst(at, call);
             self.see_writers_off(at);
-            self.drain(at);
+            self.drain(at, self.drained_by());
             // Both descriptors answer getsockopt(TCP_NODELAY) from the same knowledge.
             if !at.socket.is(flag::PASSED) {
                 at.socket.set(flag::SENT);
@@ -244,12 +244,13 @@ impl<K: Kernel> Posix<K> {
         if self.settings().hold != Hold::User {
             return;
         }
+        let until = self.drained_by();
         self.each_tracked(|at| {
             if !at.socket.is(flag::SHARED) && !self.kernel.closes_on_exec(at.fd) {
                 at.socket.set(flag::SHARED | flag::ELSEWHERE);
                 self.visit(at.fd, call);
                 self.see_writers_off(at);
-                self.drain(at);
+                self.drain(at, until);
             }
         });
     }
@@ -270,10 +271,13 @@ impl<K: Kernel> Posix<K> {
     /// Prepares for fork(2): the child must not inherit what this process will send.
     pub fn before_fork(&self) {
         self.before_wait(Call::Fork);
+        let until = self.drained_by();
         self.each_tracked(|at| {
             at.socket.set(flag::SHARED | flag::ELSEWHERE);
-            // What another thread gathers is sent now: the child only forgets it.
+            // What another thread gathers is sent now: the child only forgets it, and what it writes must not overtake it.
             self.visit(at.fd, Call::Fork);
+            self.see_writers_off(at);
+            self.drain(at, until);
         });
         self.pause_keeper();
     }
@@ -438,6 +442,11 @@ impl<K: Kernel> Posix<K> {
         });
         self.before_wait(Call::IoUring);
         self.release_all(Call::IoUring);
+        let until = self.drained_by();
+        self.each_tracked(|at| {
+            self.see_writers_off(at);
+            self.drain(at, until);
+        });
     }
 
     /// Notes that a stdio stream is opened on `fd`, which writes and reads without our knowing.
@@ -446,7 +455,7 @@ impl<K: Kernel> Posix<K> {
             at.socket.set(flag::STDIO);
             self.end_burst(at, Call::Fdopen);
             self.see_writers_off(at);
-            self.drain(at);
+            self.drain(at, self.drained_by());
             self.say_passed(at);
         }
     }

@@ -36,7 +36,7 @@ impl<K: Kernel> Posix<K> {
                 at.socket.set(flag::ULP);
                 self.end_burst(at, Call::Setsockopt);
                 self.see_writers_off(at);
-                self.drain(at);
+                self.drain(at, self.drained_by());
             }
             // Setting TCP_NODELAY pushes, and must push our own buffer too. Clearing it would leave
             // what the kernel holds to Nagle.

@@ -3,13 +3,20 @@
 
 use core::time::Duration;
 
+use uncork_cork::Instant;
+
 use crate::Posix;
+use crate::gather::pause;
 use crate::kernel::Kernel;
 
 /// How long the end of a process waits for bytes that a full connection did not take.
 pub(crate) const LAST_WAIT: Duration = Duration::from_secs(10);
 /// Number of attempts to get a lock that others hold only briefly, yielding in between.
 const MOST_TRIES: u32 = 10_000;
+
+/// How long a connection that is closed and takes nothing is waited for; about as long as the kernel waits for its own
+/// (net.ipv4.tcp_orphan_retries, with the longest timeouts).
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Bytes that a connection has not taken yet although the program has closed it or shut it down,
 /// and the descriptor kept for them.
@@ -18,6 +25,10 @@ pub(crate) struct Orphan {
     fd: i32,
     rest: Vec<u8>,
     then: Then,
+    /// When its connection took something last.
+    since: Instant,
+    /// When it is offered the next time.
+    again: Instant,
 }
 
 /// What comes after an orphan's last byte.
@@ -40,10 +51,10 @@ impl<K: Kernel> Posix<K> {
         self.orphans.try_lock().is_ok_and(|orphans| orphans.iter().any(Orphan::is_waiting))
     }
 
-    /// Keeps a duplicate of `fd` until its connection has taken `rest`.
+    /// Keeps `fd`, a duplicate of the socket's, until its connection has taken `rest`.
     pub(crate) fn adopt_orphan(&self, fd: i32, rest: Vec<u8>, then: Then) {
-        let Some(fd) = self.kernel.duplicate(fd) else { return };
-        let orphan = Orphan { fd, rest, then };
+        let now = self.kernel.now();
+        let orphan = Orphan { fd, rest, then, since: now, again: now };
         let free = (0..MOST_TRIES).find_map(|_| {
             self.orphans.try_lock().ok().or_else(|| {
                 self.kernel.give_way();
@@ -72,7 +83,7 @@ impl<K: Kernel> Posix<K> {
         let begin = self.kernel.now();
         while orphan.is_waiting() && self.kernel.now().since(begin) < LAST_WAIT {
             let _ = self.kernel.wait_writable(orphan.fd, Some(LAST_WAIT));
-            self.feed(&mut orphan);
+            self.feed(&mut orphan, self.kernel.now());
         }
     }
 
@@ -85,19 +96,37 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    pub(crate) fn feed_orphans(&self) {
-        let Ok(mut orphans) = self.orphans.try_lock() else { return };
-        for orphan in orphans.iter_mut().filter(|orphan| orphan.is_waiting()) {
-            self.feed(orphan);
+    /// Offers the bytes of those orphans whose time has come; returns when the next one is to be looked at.
+    pub(crate) fn feed_orphans(&self, now: Instant) -> Option<Instant> {
+        let Ok(mut orphans) = self.orphans.try_lock() else {
+            // Somebody adds to them.
+            return Some(now.after(self.keeper.bound()));
+        };
+        for orphan in orphans.iter_mut().filter(|orphan| orphan.is_waiting() && orphan.again <= now)
+        {
+            self.feed(orphan, now);
         }
+        orphans.iter().filter(|orphan| orphan.is_waiting()).map(|orphan| orphan.again).min()
     }
 
     /// Offers an orphan's bytes to its connection.
-    fn feed(&self, orphan: &mut Orphan) {
+    fn feed(&self, orphan: &mut Orphan, now: Instant) {
         match self.kernel.send(orphan.fd, &orphan.rest, false) {
-            Ok(sent) => drop(orphan.rest.drain(..sent)),
+            Ok(sent) => {
+                drop(orphan.rest.drain(..sent));
+                orphan.since = now;
+            }
             Err(crate::Errno::EAGAIN | crate::Errno::EINTR) => {}
             Err(_) => orphan.rest.clear(),
+        }
+        orphan.again = now.after(pause(now.since(orphan.since), self.keeper.bound()));
+        // What is shut down, but not closed, is the program's to give up.
+        if orphan.is_waiting() && orphan.then == Then::Close && now.since(orphan.since) >= PATIENCE
+        {
+            // A reset, not an end: the peer must not take what it has for the whole.
+            orphan.rest.clear();
+            self.kernel.discard(orphan.fd);
+            return;
         }
         if !orphan.is_waiting() {
             if orphan.then == Then::Shutdown {
@@ -111,7 +140,8 @@ impl<K: Kernel> Posix<K> {
     pub(crate) fn wait_for_orphans(&self) {
         let begin = self.kernel.now();
         while self.has_orphans() && self.kernel.now().since(begin) < LAST_WAIT {
-            self.feed_orphans();
+            // At the end there is nothing to spare.
+            let _ = self.feed_orphans(Instant(u64::MAX));
             let first = self.orphans.try_lock().ok().and_then(|orphans| {
                 orphans.iter().find(|orphan| orphan.is_waiting()).map(|orphan| orphan.fd)
             });

@@ -144,6 +144,8 @@ pub struct Socket {
     pub bytes: AtomicU64,
     /// When the hold began (ns of the monotonic clock).
     pub since: AtomicU64,
+    /// When the timer tries again to send what the connection did not take (ns of the monotonic clock).
+    pub again: AtomicU64,
     /// Bits of [`flag`].
     flags: AtomicU32,
     /// Bits of [`held`].
@@ -181,6 +183,7 @@ impl Socket {
     pub fn reset(&self, flags: u32) {
         self.cork.store(0, Relaxed);
         self.since.store(0, Relaxed);
+        self.again.store(0, Relaxed);
         self.flags.store(flags, Relaxed);
         self.held.store(0, Relaxed);
         self.why.store(0, Relaxed);

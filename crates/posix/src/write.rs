@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use uncork_cork::{Limits, Verdict};
 
 use crate::config::Hold;
+use crate::gather::is_shut;
 use crate::kernel::{Errno, Kernel};
 use crate::local::current;
 use crate::socket::{Socket, count, flag, held};
@@ -146,6 +147,9 @@ impl<K: Kernel> Posix<K> {
         let socket = at.socket;
         if socket.is(flag::OVER) {
             self.goes_on_after_exec();
+        }
+        if is_shut(socket) {
+            return Plan::Fail(Errno::EPIPE);
         }
         if flags.more && socket.set(flag::USES_MORE) {
             self.say_passed(at);

@@ -48,6 +48,23 @@ pub(crate) fn send_timeout(fd: i32) -> Option<Duration> {
     timeout(fd, libc::SO_SNDTIMEO)
 }
 
+/// Returns net.core.wmem_max, or the kernel's default where it cannot be read: the most that SO_SNDBUF takes.
+fn largest_send_buffer() -> c_int {
+    const DEFAULT: c_int = 212_992;
+    let mut text = [0u8; 16];
+    // SAFETY: the path ends with zero; the kernel writes at most the array's size.
+    let read = unsafe {
+        let path = c"/proc/sys/net/core/wmem_max".as_ptr();
+        raw!(SYS_openat, libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_CLOEXEC, 0).and_then(|fd| {
+            let read = raw!(SYS_read, fd, text.as_mut_ptr(), text.len());
+            let _ = raw!(SYS_close, fd);
+            read
+        })
+    };
+    let text = core::str::from_utf8(&text[..read.unwrap_or(0)]).ok();
+    text.and_then(|text| text.trim_end().parse().ok()).unwrap_or(DEFAULT)
+}
+
 /// Makes an fstat(2).
 fn stat(fd: i32) -> Option<libc::stat> {
     let mut stat = core::mem::MaybeUninit::<libc::stat>::zeroed();
@@ -253,28 +270,51 @@ impl Kernel for Linux {
         poll_one(fd, libc::POLLOUT, limit)
     }
 
+    fn wait_as_writer(&self, fd: i32) -> Result<(), Errno> {
+        spin::wait_to_write(fd)
+    }
+
     fn widen_send_buffer(&self, fd: i32, bytes: usize) {
         let Some(now) = option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF) else { return };
-        // The kernel doubles what is asked for, up to twice net.core.wmem_max; if its own tuning
-        // has made the buffer larger than that, asking must not shrink it.
+        // The kernel doubles what is asked for, up to twice net.core.wmem_max. If its own tuning
+        // has made the buffer larger than that, asking would shrink it for good.
         let wanted = (now / 2).saturating_add(bytes as c_int);
-        let set = |value: c_int| {
-            let len = size_of::<c_int>();
-            // SAFETY: the kernel reads `len` bytes of `value`.
-            let _ = unsafe {
-                let (level, name) = (libc::SOL_SOCKET, libc::SO_SNDBUF);
-                raw!(SYS_setsockopt, fd, level, name, &raw const value, len)
-            };
-        };
-        set(wanted);
-        if option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF).is_some_and(|got| got < now) {
-            set(now / 2);
+        if wanted > largest_send_buffer() {
+            return;
         }
+        let len = size_of::<c_int>();
+        // SAFETY: the kernel reads `len` bytes of `wanted`.
+        let _ = unsafe {
+            let (level, name) = (libc::SOL_SOCKET, libc::SO_SNDBUF);
+            raw!(SYS_setsockopt, fd, level, name, &raw const wanted, len)
+        };
     }
 
     fn unwatch(&self, epfd: i32, fd: i32) {
         // SAFETY: a deletion passes no event.
         let _ = unsafe { raw!(SYS_epoll_ctl, epfd, libc::EPOLL_CTL_DEL, fd, 0) };
+    }
+
+    fn discards(&self, fd: i32) -> bool {
+        let mut linger = libc::linger { l_onoff: 0, l_linger: 0 };
+        let mut len = size_of::<libc::linger>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `len` bytes into `linger`.
+        let got = unsafe {
+            let (level, name) = (libc::SOL_SOCKET, libc::SO_LINGER);
+            raw!(SYS_getsockopt, fd, level, name, &raw mut linger, &raw mut len)
+        };
+        got.is_ok() && linger.l_onoff != 0 && linger.l_linger == 0
+    }
+
+    fn discard(&self, fd: i32) {
+        let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+        let len = size_of::<libc::linger>();
+        // SAFETY: the kernel reads `len` bytes of `linger`.
+        let _ = unsafe {
+            let (level, name) = (libc::SOL_SOCKET, libc::SO_LINGER);
+            raw!(SYS_setsockopt, fd, level, name, &raw const linger, len)
+        };
+        self.close(fd);
     }
 
     fn shut_writing(&self, fd: i32) {

@@ -18,6 +18,7 @@ use uncork_posix::spin::Waits;
 use uncork_sockets::Tried;
 
 use crate::raw::{fail, libc_result, raw};
+use crate::stacked::cancellation_point;
 use crate::{POSIX, linux};
 
 thread_local! {
@@ -297,6 +298,33 @@ pub(crate) fn readiness(fd: c_int, events: i16, limit: Option<Duration>) -> Resu
         Spun::Interrupted(pending) if interrupts(fd, pending) => Err(Errno::EINTR),
         _ if limit == Some(budget) => Err(Errno::EAGAIN),
         _ => Ok(()),
+    }
+}
+
+/// How long a thread that waits to write keeps the program's signal handlers off at most.
+const PIECE: Duration = Duration::from_millis(5);
+
+/// Waits until a descriptor takes bytes, for some milliseconds at most, as a blocking write of the program's does: it ends a
+/// thread that is cancelled. `Err`: a handler has run that ends calls (signal(7)). Which handlers are to run is only known
+/// while they are kept off.
+pub(crate) fn wait_to_write(fd: c_int) -> Result<(), Errno> {
+    // The thread may end here: nothing of it is locked.
+    cancellation_point();
+    let quiet = Quiet::begin();
+    let waited = linux::poll_one(fd, libc::POLLOUT, Some(PIECE));
+    let pending = quiet.as_ref().map_or(0, Quiet::pending);
+    let ends = handled(pending)
+        .any(|flags| flags & libc::SA_RESTART == 0 || linux::send_timeout(fd).is_some());
+    drop(quiet);
+    match waited {
+        _ if ends => Err(Errno::EINTR),
+        Ok(_) => Ok(()),
+        // One of the signals that are not kept off, such as the one by which threads are cancelled.
+        Err(Errno::EINTR) => {
+            cancellation_point();
+            Ok(())
+        }
+        Err(error) => Err(error),
     }
 }
 

@@ -8,9 +8,10 @@ mod inside;
 mod pool;
 
 use core::sync::atomic::Ordering::Relaxed;
+use core::time::Duration;
 use std::io::IoSlice;
 
-use uncork_cork::{Reason, Verdict};
+use uncork_cork::{Instant, Reason, Verdict};
 
 use crate::call::Call;
 use crate::kernel::{Errno, Kernel};
@@ -84,6 +85,24 @@ impl Gathered {
     pub(crate) fn take(&mut self) -> Vec<u8> {
         core::mem::take(&mut self.buffer)
     }
+}
+
+/// How long a call that does not send waits at most for peers that read nothing (dup(2), fork(2), the start of a program):
+/// many of them must not stop an event loop.
+const DRAIN_WAIT: Duration = Duration::from_secs(1);
+/// The longest pause between two attempts to send what a connection does not take.
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+
+/// Returns how long not to try again what could not be sent for this long: many peers that read nothing must not cost a
+/// system call each in every bound.
+pub(crate) fn pause(stalled: Duration, bound: Duration) -> Duration {
+    bound.max((stalled / 8).min(LONGEST_PAUSE))
+}
+
+/// Returns whether a socket is shut down for writing, and the kernel does not know of it yet.
+pub(crate) fn is_shut(socket: &Socket) -> bool {
+    const DEFERRED: u32 = flag::SHUT | flag::ORPHANED;
+    socket.flags() & DEFERRED == DEFERRED
 }
 
 /// Puts bytes aside in a signal handler that came while its own thread was inside: the thread
@@ -169,7 +188,7 @@ impl<K: Kernel> Posix<K> {
         }
         let verdict = self.decide(socket, total, full_bytes);
         loop {
-            if socket.is(flag::BACKLOG) {
+            if socket.flags() & (flag::BACKLOG | flag::SHUT) != 0 {
                 self.wait_for_backlog(at, nonblocking)?;
             }
             let sends = verdict != Verdict::Hold;
@@ -278,27 +297,33 @@ impl<K: Kernel> Posix<K> {
             return Err(Errno::EINTR);
         }
         self.flush(at, true);
-        if at.socket.is(flag::BACKLOG) {
+        if at.socket.flags() & (flag::BACKLOG | flag::SHUT) != 0 {
             self.wait_for_backlog(at, nonblocking)?;
         }
         self.late_error(at.socket)
     }
 
     /// Waits before a write to a socket whose buffer did not fit into the kernel: as the kernel
-    /// would, for room (for SO_SNDTIMEO), or answers EAGAIN.
+    /// would, for room (for SO_SNDTIMEO), or answers EAGAIN. A socket that another thread shuts down meanwhile takes nothing
+    /// more, although the kernel does not know of it before the timer has sent what is left ([`Posix::shutting`]).
     #[cold]
     fn wait_for_backlog(&self, at: Socketed<'_>, nonblocking: bool) -> Result<(), Errno> {
         let nonblocking = nonblocking || self.kernel.is_nonblocking(at.fd);
         let limit = self.kernel.send_timeout(at.fd);
+        let begin = self.kernel.now();
         loop {
             self.flush(at, false);
             self.late_error(at.socket)?;
+            if is_shut(at.socket) {
+                return Err(Errno::EPIPE);
+            }
             if !at.socket.is(flag::BACKLOG) {
                 return Ok(());
             }
-            if nonblocking || !self.kernel.wait_writable(at.fd, limit)? {
+            if nonblocking || limit.is_some_and(|limit| self.kernel.now().since(begin) >= limit) {
                 return Err(Errno::EAGAIN);
             }
+            self.kernel.wait_as_writer(at.fd)?;
         }
     }
 
@@ -406,41 +431,66 @@ impl<K: Kernel> Posix<K> {
         if !at.socket.is(flag::BACKLOG) {
             return false;
         }
+        if then == Then::Close && self.kernel.discards(at.fd) {
+            if let Some(mut inside) = self.enter_undisturbed(at.socket) {
+                inside.gathered.clear();
+                at.socket.clear(flag::BACKLOG);
+            }
+            return false;
+        }
         if at.socket.is(flag::MANY_SETS) {
             // A duplicate would go on reporting events to the sets, of which only one is known.
-            self.wait_for_room(at);
+            self.wait_for_room(at, self.kernel.now().after(LAST_WAIT));
         }
         self.kernel.widen_send_buffer(at.fd, BUFFER_BYTES);
         self.flush(at, false);
         if !at.socket.is(flag::BACKLOG) {
             return false;
         }
-        let Some(mut inside) = self.enter_undisturbed(at.socket) else { return false };
+        // This may take milliseconds, while the kernel makes room for its number.
+        let Some(copy) = self.kernel.duplicate(at.fd) else {
+            self.wait_for_room(at, self.kernel.now().after(LAST_WAIT));
+            return false;
+        };
+        let Some(mut inside) = self.enter_undisturbed(at.socket) else {
+            self.kernel.close(copy);
+            return false;
+        };
+        // Before the backlog is gone, or a thread that waits for that would write on.
+        at.socket.set(flag::ORPHANED);
         let rest = inside.gathered.take();
         drop(inside);
         at.socket.clear(flag::BACKLOG);
-        self.adopt_orphan(at.fd, rest, then);
-        at.socket.set(flag::ORPHANED);
+        self.adopt_orphan(copy, rest, then);
         true
     }
 
     /// Empties the backlog before bytes may enter the connection without our knowing: by a
-    /// duplicate, by stdio, under another protocol. What the connection has not taken yet must go
-    /// before them, even if that means waiting where the program did not expect to.
-    pub(crate) fn drain(&self, at: Socketed<'_>) {
+    /// duplicate, by stdio, under another protocol, from a child. What the connection has not taken yet must go
+    /// before them, even if that means waiting where the program did not expect to; but not after
+    /// `until` ([`Posix::drained_by`]), which all sockets that one call concerns have in common.
+    pub(crate) fn drain(&self, at: Socketed<'_>, until: Instant) {
         if !at.socket.is(flag::BACKLOG) {
             return;
         }
         self.kernel.widen_send_buffer(at.fd, BUFFER_BYTES);
         self.flush(at, false);
-        self.wait_for_room(at);
+        self.wait_for_room(at, until);
     }
 
-    /// Waits for the connection to take what is gathered, for at most as long as a process's end.
-    fn wait_for_room(&self, at: Socketed<'_>) {
-        let begin = self.kernel.now();
-        while at.socket.is(flag::BACKLOG) && self.kernel.now().since(begin) < LAST_WAIT {
-            let _ = self.kernel.wait_writable(at.fd, Some(LAST_WAIT));
+    /// Returns the time up to which a call that begins now waits for connections to take what is gathered.
+    pub(crate) fn drained_by(&self) -> Instant {
+        self.kernel.now().after(DRAIN_WAIT)
+    }
+
+    /// Waits for the connection to take what is gathered.
+    fn wait_for_room(&self, at: Socketed<'_>, until: Instant) {
+        while at.socket.is(flag::BACKLOG) {
+            let left = until.since(self.kernel.now());
+            if left.is_zero() {
+                break;
+            }
+            let _ = self.kernel.wait_writable(at.fd, Some(left));
             self.flush(at, false);
         }
     }

@@ -189,6 +189,7 @@ fn the_last_bytes_of_closed_sockets_are_delivered_without_an_alarm() {
     assert_eq!(posix.tick(), Next::Tick(BOUND));
     let copy = posix.kernel.latest_duplicate();
     posix.kernel.set_room(copy, 100);
+    posix.kernel.pass(BOUND);
     look(&posix);
     assert!(posix.kernel.is_closed(copy));
 }

@@ -40,6 +40,9 @@ struct Wire {
     error: Option<Errno>,
     closed: bool,
     shut: bool,
+    /// SO_LINGER with a time of 0.
+    discards: bool,
+    was_reset: bool,
 }
 
 impl Default for Wire {
@@ -53,6 +56,8 @@ impl Default for Wire {
             error: None,
             closed: false,
             shut: false,
+            discards: false,
+            was_reset: false,
         }
     }
 }
@@ -169,6 +174,18 @@ impl Fake {
 
     pub(super) fn set_nonblocking(&self, fd: i32) {
         self.wire(fd, |wire| wire.nonblocking = true);
+    }
+
+    pub(super) fn set_discards(&self, fd: i32) {
+        self.wire(fd, |wire| wire.discards = true);
+    }
+
+    pub(super) fn was_reset(&self, fd: i32) -> bool {
+        self.wire(fd, |wire| wire.was_reset)
+    }
+
+    pub(super) fn has_duplicated(&self) -> bool {
+        self.duplicates.get() != DUPLICATES
     }
 
     pub(super) fn fail(&self, fd: i32, error: Errno) {
@@ -353,6 +370,10 @@ impl Kernel for Fake {
         Ok(true)
     }
 
+    fn wait_as_writer(&self, fd: i32) -> Result<(), Errno> {
+        self.wait_writable(fd, None).map(drop)
+    }
+
     fn widen_send_buffer(&self, fd: i32, bytes: usize) {
         if self.growth.get() {
             self.wire(fd, |wire| wire.room += bytes);
@@ -361,6 +382,14 @@ impl Kernel for Fake {
 
     fn unwatch(&self, epfd: i32, fd: i32) {
         self.unwatched.borrow_mut().push((epfd, fd));
+    }
+
+    fn discards(&self, fd: i32) -> bool {
+        self.wire(fd, |wire| wire.discards)
+    }
+
+    fn discard(&self, fd: i32) {
+        self.wire(fd, |wire| wire.was_reset = true);
     }
 
     fn shut_writing(&self, fd: i32) {

@@ -6,7 +6,7 @@ mod interleavings;
 mod others;
 mod properties;
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::time::Duration;
 use std::io::IoSlice;
 
@@ -433,7 +433,7 @@ fn what_is_being_sent_is_held_until_the_kernel_has_it() {
 fn a_handler_may_close_what_its_own_thread_is_pushing() {
     let posix = holding(Hold::User);
     let at = posix.find(FD).unwrap();
-    at.socket.visitors.store(1, core::sync::atomic::Ordering::SeqCst);
+    at.socket.visitors.store(1, SeqCst);
     posix.closing(FD, Call::Close);
     assert!(posix.find(FD).is_none());
 }
@@ -490,9 +490,92 @@ fn shutting_down_a_full_socket_ends_the_stream_after_its_last_byte() {
     posix.tick();
     assert!(!posix.kernel.is_shut(copy));
     posix.kernel.set_room(copy, 100);
+    posix.kernel.pass(Duration::from_millis(1));
     posix.tick();
     assert_eq!(posix.kernel.delivered(copy), b"bc");
     assert!(posix.kernel.is_shut(copy));
+}
+
+#[test]
+fn what_is_shut_down_takes_nothing_more_although_the_kernel_does_not_know_of_it() {
+    let posix = nearly_full(1);
+    write(&posix, FD, b"abc").unwrap();
+    assert!(posix.shutting(FD, true), "left to the timer");
+    posix.kernel.set_room(FD, 100);
+    let at = posix.find(FD).unwrap();
+    for flags in [WriteFlags::default(), WriteFlags { special: true, ..WriteFlags::default() }] {
+        assert_eq!(posix.plan_write(at, 1, flags), Plan::Fail(Errno::EPIPE));
+    }
+    let late = posix.gather(at, &[IoSlice::new(b"late")], 4, false);
+    assert_eq!(late, Err(Errno::EPIPE), "nor who has planned it before");
+    assert_eq!(posix.kernel.delivered(FD), b"0a");
+}
+
+#[test]
+fn before_a_fork_the_connection_takes_what_is_gathered() {
+    let posix = nearly_full(1);
+    write(&posix, FD, b"abcdefgh").unwrap();
+    posix.before_fork();
+    assert_eq!(posix.kernel.delivered(FD), b"0abcdefgh");
+}
+
+#[test]
+fn before_an_io_uring_the_connection_takes_what_is_gathered() {
+    let posix = nearly_full(1);
+    write(&posix, FD, b"abcdefgh").unwrap();
+    posix.uses_io_uring();
+    assert_eq!(posix.kernel.delivered(FD), b"0abcdefgh");
+}
+
+#[test]
+fn who_closes_without_lingering_discards_what_is_gathered() {
+    let posix = nearly_full(1);
+    write(&posix, FD, b"abc").unwrap();
+    posix.kernel.set_discards(FD);
+    posix.closing(FD, Call::Close);
+    assert_eq!(posix.kernel.delivered(FD), b"0a");
+    assert!(!posix.kernel.has_duplicated(), "nothing is kept of it");
+    assert_eq!(posix.kernel.held().count.load(SeqCst), 0);
+}
+
+/// Returns how often the timer has tried to send within this time.
+fn sends_within(posix: &Posix<Fake>, time: Duration) -> usize {
+    let before = posix.kernel.calls();
+    for _ in 0..time.as_millis() {
+        posix.kernel.pass(Duration::from_millis(1));
+        posix.tick();
+    }
+    posix.kernel.calls() - before
+}
+
+#[test]
+fn what_is_not_taken_is_offered_less_and_less_often() {
+    let posix = nearly_full(0);
+    write(&posix, FD, b"abc").unwrap();
+    assert!(sends_within(&posix, Duration::from_millis(8)) >= 7, "at each look in the beginning");
+    sends_within(&posix, Duration::from_secs(1));
+    let later = sends_within(&posix, Duration::from_secs(1));
+    assert!((15..=25).contains(&later), "{later} times a second");
+    posix.closing(FD, Call::Close);
+    sends_within(&posix, Duration::from_secs(1));
+    let later = sends_within(&posix, Duration::from_secs(1));
+    assert!((15..=25).contains(&later), "{later} times a second once it is closed");
+}
+
+#[test]
+fn a_closed_connection_that_takes_nothing_for_minutes_is_reset() {
+    let posix = nearly_full(0);
+    write(&posix, FD, b"abc").unwrap();
+    posix.closing(FD, Call::Close);
+    let copy = posix.kernel.latest_duplicate();
+    for (seconds, is_reset) in [(110, false), (11, true)] {
+        for _ in 0..seconds * 10 {
+            posix.kernel.pass(Duration::from_millis(100));
+            posix.tick();
+        }
+        assert_eq!(posix.kernel.was_reset(copy), is_reset, "after {seconds} s more");
+    }
+    assert!(!posix.has_orphans());
 }
 
 #[test]
