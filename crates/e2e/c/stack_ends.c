@@ -65,6 +65,8 @@ static void far_shuts(int fd, int at)
 static void near_shuts(int fd, int at)
 {
     char bytes[8];
+    struct sockaddr_storage name;
+    socklen_t length = sizeof name;
     printf("we have shut: %s", result(shutdown(fd, SHUT_WR)));
     printf(", again %s", result(shutdown(fd, SHUT_WR)));
     printf(", badly %s", result(shutdown(fd, 7)));
@@ -76,7 +78,8 @@ static void near_shuts(int fd, int at)
     far_ok(far("close %d", at));
     printf(", read %s", result(read(fd, bytes, 8)));
     printf(", shutdown %s", result(shutdown(fd, SHUT_RDWR)));
-    printf(", SO_ERROR %d, state %d\n", error_of(fd), state_of(fd));
+    printf(", SO_ERROR %d, state %d", error_of(fd), state_of(fd));
+    printf(", getpeername %s\n", result(getpeername(fd, (struct sockaddr *)&name, &length)));
     close(fd);
 }
 

@@ -539,6 +539,99 @@ static void errno_is_left_alone_by_a_connection_that_is_begun(void)
     printf("\n");
 }
 
+static void *receives(void *fd)
+{
+    char octet;
+    recv((int)(intptr_t)fd, &octet, 1, 0);
+    return NULL;
+}
+
+/* Who asks for POLLRDNORM alone, or EPOLLRDNORM, hears of a connection as with POLLIN, although two other threads watch for what
+ * comes. */
+static void input_by_its_other_name(void)
+{
+    int port, listener = near_listener(near_address, &port), set = epoll_create1(0);
+    int fds[2] = {near_connected(2), near_connected(3)};
+    pthread_t threads[2];
+    char later[96];
+    for (int by_set = 0; by_set < 2; by_set++) {
+        for (int at = 0; at < 2; at++) {
+            pthread_create(&threads[at], NULL, receives, (void *)(intptr_t)fds[at]);
+            sleep_ms(30);
+        }
+        snprintf(later, sizeof later, "later 200 connect %d %s %d", by_set, near_address, port);
+        far_ok(far(later));
+        if (by_set) {
+            add(set, listener, EPOLLRDNORM, 1);
+            show_set("the set has", set, 5000);
+        } else {
+            struct pollfd one = {listener, POLLRDNORM, 0};
+            printf("poll: %d", poll(&one, 1, 5000));
+            printf(" %s\n", names((uint32_t)one.revents));
+        }
+        close(accept(listener, NULL, NULL));
+        for (int at = 0; at < 2; at++)
+            far_ok(far("put %d x", 2 + at));
+        for (int at = 0; at < 2; at++)
+            pthread_join(threads[at], NULL);
+    }
+    close(set);
+    close(listener);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+/* SO_RCVTIMEO of less than nothing does not wait. */
+static void less_than_no_time(void)
+{
+    int fd = near_accepted(0);
+    char octet;
+    for (int micros = 0; micros < 2; micros++) {
+        struct timeval time = {-1, micros}, read = {7, 7};
+        socklen_t length = sizeof read;
+        printf("SO_RCVTIMEO: %s", result(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time)));
+        getsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &read, &length);
+        double begun = now_ms();
+        printf(", is %ld.%06ld, recv: %s", read.tv_sec, read.tv_usec, result((int)recv(fd, &octet, 1, 0)));
+        printf(" %s\n", about(begun, 0));
+    }
+    close(fd);
+}
+
+static void *waits_for_the_first_time(void *fds)
+{
+    char octet;
+    int fd = *(int *)fds, set = ((int *)fds)[1];
+    printf("recv: %s", result((int)recv(fd, &octet, 1, 0)));
+    struct pollfd one = {fd, POLLIN, 0};
+    double begun = now_ms();
+    printf(", poll: %s", result(poll(&one, 1, 50)));
+    printf(" %s", about(begun, 50));
+    begun = now_ms();
+    printf(", epoll_wait: %s", result(epoll_wait(set, &(struct epoll_event){0}, 1, 50)));
+    printf(" %s\n", about(begun, 50));
+    return NULL;
+}
+
+/* A thread that has never waited does so where the process has no descriptor left. */
+static void no_descriptor_left(void)
+{
+    int fds[2] = {near_accepted(0), epoll_create1(0)};
+    struct rlimit before, limit;
+    pthread_t thread;
+    add(fds[1], fds[0], EPOLLIN, 1);
+    getrlimit(RLIMIT_NOFILE, &before);
+    limit = before;
+    limit.rlim_cur = 3;
+    far_ok(far("later 100 put 0 x"));
+    setrlimit(RLIMIT_NOFILE, &limit);
+    pthread_create(&thread, NULL, waits_for_the_first_time, fds);
+    pthread_join(thread, NULL);
+    setrlimit(RLIMIT_NOFILE, &before);
+    close(fds[1]);
+    close(fds[0]);
+}
+
 int main(int count, char **arguments)
 {
     far_begin(count, arguments);
@@ -557,5 +650,8 @@ int main(int count, char **arguments)
     nested();
     mixed();
     listeners();
+    input_by_its_other_name();
+    less_than_no_time();
+    no_descriptor_left();
     return 0;
 }

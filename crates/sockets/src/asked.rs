@@ -175,7 +175,8 @@ fn octet(value: &[u8]) -> Result<u8, Errno> {
     u8::try_from(int(value)?).map_err(|_| Errno::EINVAL)
 }
 
-/// Reads a struct timeval; none for zero, which means for ever (socket(7)).
+/// Reads a struct timeval; none for zero, which means for ever (socket(7)). A negative time does not wait at all
+/// (sock_set_timeout), and reads as zero.
 fn time(value: &[u8]) -> Result<Option<Duration>, Errno> {
     let word = |at: usize| {
         let bytes = value.get(at..).and_then(|rest| rest.first_chunk::<8>());
@@ -185,8 +186,9 @@ fn time(value: &[u8]) -> Result<Option<Duration>, Errno> {
     if !(0..1_000_000).contains(&micros) {
         return Err(Errno::EDOM);
     }
-    // A negative time does not wait at all (sock_set_timeout).
-    let seconds = u64::try_from(seconds).unwrap_or(0);
+    let Ok(seconds) = u64::try_from(seconds) else {
+        return Ok(Some(Duration::ZERO));
+    };
     let micros = u64::try_from(micros).unwrap_or(0);
     let time = Duration::from_secs(seconds) + Duration::from_micros(micros);
     Ok((!time.is_zero()).then_some(time))
@@ -532,6 +534,25 @@ mod tests {
         let bad = [0_i64.to_ne_bytes(), 1_000_000_i64.to_ne_bytes()].concat();
         assert_eq!(asked.set(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &bad), Err(Errno::EDOM));
         assert_eq!(asked.set(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &[0; 4]), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn a_negative_time_is_none_at_all_and_zero_is_for_ever() {
+        let mut asked = Asked::default();
+        let bytes =
+            |seconds: i64, micros: i64| [seconds.to_ne_bytes(), micros.to_ne_bytes()].concat();
+        for micros in [0, 999_999] {
+            let negative = bytes(-1, micros);
+            assert_eq!(
+                asked.set(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &negative),
+                Ok(Meaning::Kept)
+            );
+            assert_eq!(asked.receive_timeout, Some(Duration::ZERO));
+            assert_eq!(asked.get(libc::SOL_SOCKET, libc::SO_RCVTIMEO, (0, 0)), Some(bytes(0, 0)));
+        }
+        let zero = bytes(0, 0);
+        assert_eq!(asked.set(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &zero), Ok(Meaning::Kept));
+        assert_eq!(asked.receive_timeout, None);
     }
 
     #[test]

@@ -223,7 +223,9 @@ impl<O: Outside> Sockets<O> {
             let place = socket.place().ok_or(Errno::EINVAL)?;
             let (link, _) = world.link(place)?;
             let state = link.stack().state(place.id).ok_or(Errno::ENOTCONN)?;
-            if end == End::Remote && matches!(state, State::Closed | State::SynSent) {
+            // In TIME-WAIT the kernel's socket is closed already (tcp_time_wait).
+            let is_unconnected = matches!(state, State::Closed | State::SynSent | State::TimeWait);
+            if end == End::Remote && is_unconnected {
                 return Err(Errno::ENOTCONN);
             }
             let (local, remote) = link.stack().ends(place.id).ok_or(Errno::ENOTCONN)?;

@@ -12,6 +12,7 @@ use nix::errno::Errno;
 use crate::handing::Watched;
 use crate::nested::Shown;
 use crate::table::{Slot, Socket};
+use crate::world::READABLE;
 
 const EDGE: u32 = libc::EPOLLET as u32;
 const ONE_SHOT: u32 = libc::EPOLLONESHOT as u32;
@@ -42,7 +43,7 @@ pub(crate) struct Watch {
 impl Watch {
     /// Returns whether that set is to be told of data, or of a connection that can be accepted.
     pub(crate) fn waits_in(&self, set: RawFd) -> bool {
-        self.is_of(set) && self.events & libc::EPOLLIN as u32 != 0
+        self.is_of(set) && self.events & READABLE != 0
     }
 
     pub(crate) fn is_of(&self, set: RawFd) -> bool {

@@ -14,7 +14,10 @@ use crate::parts::{self, Part, Parts};
 use crate::sleepers::For;
 use crate::table::Kind;
 use crate::waiting::{Kernel, Wait};
-use crate::world::World;
+use crate::world::{READABLE, World};
+
+/// In the sixteen bits of poll(2).
+const INPUT: i16 = libc::POLLIN | libc::POLLRDNORM;
 
 /// After so many answers that only the stack's members of a set have given, the kernel's come first: a busy connection
 /// must not starve a pipe.
@@ -65,7 +68,7 @@ impl<O: Outside> Sockets<O> {
                 for (at, one) in fds.iter().enumerate().filter(|(_, one)| self.at(one.fd) == part) {
                     let Ok((slot, socket)) = world.table.find(one.fd) else { continue };
                     let listens = matches!(socket.kind, Kind::Listener(_));
-                    if listens && one.events & libc::POLLIN != 0 {
+                    if listens && one.events & INPUT != 0 {
                         world.ensure_listening(slot);
                     }
                     // A listener is in both.
@@ -80,9 +83,8 @@ impl<O: Outside> Sockets<O> {
         let mut asked = kernel.clone();
         // A slot of another part with the same number may wake the wait for nothing. A caller that asks for nothing of a listener
         // waits for no connection there (xinetd, while a service has it).
-        let awaited = ours
-            .iter()
-            .filter(|(at, ..)| kernel[*at].fd < 0 || kernel[*at].events & libc::POLLIN != 0);
+        let awaited =
+            ours.iter().filter(|(at, ..)| kernel[*at].fd < 0 || kernel[*at].events & INPUT != 0);
         let waits_for = For::Sockets(awaited.map(|(_, _, slot)| *slot).collect());
         let has_kernel = kernel.iter().any(|one| one.fd >= 0);
         let wait = Wait {
@@ -170,7 +172,7 @@ impl<O: Outside> Sockets<O> {
         self.call(fd, |world| {
             let slot = world.table.slot(fd)?;
             let what = event.map(|event| Happened { events: event.events, data: event.u64 });
-            let watches_in = what.is_some_and(|what| what.events & libc::EPOLLIN as u32 != 0);
+            let watches_in = what.is_some_and(|what| what.events & READABLE != 0);
             if watches_in {
                 world.ensure_listening(slot);
             }

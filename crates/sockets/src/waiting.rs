@@ -120,6 +120,9 @@ const HURRIES: u32 = 256;
 /// How long it then sleeps at most: what the last attempt has given leaves after that.
 const BREATH: Duration = Duration::from_millis(1);
 
+/// How long a thread sleeps that nobody can wake.
+const DOZE: Duration = Duration::from_millis(2);
+
 /// Returns how long the thread may sleep at most after so many of them.
 fn hurry(hurried: &mut u32) -> Option<Duration> {
     match *hurried {
@@ -194,7 +197,10 @@ impl<O: Outside> Sockets<O> {
         };
         // After the first look, which has sent what the other end waits for.
         let begun = Instant::now();
-        let bell = bell::mine(self.process())?;
+        let Ok(bell) = bell::mine(self.process()) else {
+            let limit = wait.limit.map(|limit| limit.saturating_sub(begun.elapsed()));
+            return self.doze(Wait { limit, ..wait }, attempt);
+        };
         match self.outside.try_for_a_while(wait.limit, &mut glance) {
             Tried::Done => return Ok(found),
             Tried::Interrupted if self.is_ended(&wait) => return Err(Errno::EINTR),
@@ -384,6 +390,32 @@ impl<O: Outside> Sockets<O> {
                 let seen = fds[..kernel].iter().map(|one| one.revents);
                 wait.kernel.iter_mut().zip(seen).for_each(|(one, seen)| one.revents = seen);
             }
+        }
+    }
+
+    /// Waits without a bell, as the process has no descriptor left for one: the kernel's calls need none, and do not fail for
+    /// that. Nobody can wake this thread, so it looks again and again.
+    fn doze<T>(&self, wait: Wait<'_>, attempt: &mut Attempt<'_, T>) -> Result<Option<T>, Errno> {
+        let until = wait.limit.and_then(|limit| Instant::now().checked_add(limit));
+        let mut is_ended = false;
+        loop {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let found = self.look(self.parts_waited_for(&wait), Kernel::Ask, &mut |world, told| {
+                world.begin_look();
+                attempt(world, told)
+            });
+            if found.is_some() || left == Some(Duration::ZERO) {
+                return Ok(found);
+            }
+            if is_ended {
+                return Err(Errno::EINTR);
+            }
+            let woken = if self.outside.was_interrupted() {
+                Err(Errno::EINTR)
+            } else {
+                self.outside.poll(&mut [], Some(left.map_or(DOZE, |left| left.min(DOZE))))
+            };
+            is_ended = self.is_ended_by(&wait, woken)?;
         }
     }
 

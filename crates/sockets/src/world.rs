@@ -689,6 +689,7 @@ impl World {
     }
 }
 
-const READABLE: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
+/// What poll(2) and epoll(7) call the same: data, or a connection to accept.
+pub(crate) const READABLE: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
 const WRITABLE: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
 const FAILED: u32 = READABLE | WRITABLE | (libc::EPOLLERR | libc::EPOLLHUP) as u32;
