@@ -305,3 +305,20 @@ pub(crate) fn set_offloads(tun: impl AsFd, offloads: libc::c_uint) -> io::Result
     };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
+
+/// Returns the length of the header before each frame (IFF_VNET_HDR), in octets.
+pub(crate) fn header_bytes(tun: impl AsFd) -> io::Result<libc::c_int> {
+    let mut bytes: libc::c_int = 0;
+    let (fd, to) = (tun.as_fd().as_raw_fd(), &raw mut bytes);
+    // SAFETY: TUNGETVNETHDRSZ writes an int, which outlives the call.
+    let done = unsafe { libc::ioctl(fd, libc::TUNGETVNETHDRSZ as _, to) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(bytes) }
+}
+
+/// Sets the length of the header before each frame, in octets.
+pub(crate) fn set_header_bytes(tun: impl AsFd, bytes: libc::c_int) -> io::Result<()> {
+    let (fd, from) = (tun.as_fd().as_raw_fd(), &raw const bytes);
+    // SAFETY: TUNSETVNETHDRSZ reads an int, which outlives the call.
+    let done = unsafe { libc::ioctl(fd, libc::TUNSETVNETHDRSZ as _, from) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

@@ -16,6 +16,8 @@ use crate::{Driver, Offer, OpenError, ioctl, vnet};
 
 /// Longest IP packet, in octets.
 const LONGEST_PACKET: u32 = 65_535;
+/// The length of the header before each frame, as ioctl(2) takes it.
+const HEADER_BYTES: libc::c_int = vnet::BYTES as libc::c_int;
 /// Room for the header before IP.
 const LINK_BYTES: usize = 14;
 
@@ -61,6 +63,9 @@ struct End {
 /// What was changed of a device that existed before. All of it is the device's and survives the file.
 #[derive(Debug, Default)]
 struct Before {
+    /// The length of the header before frames, in octets. Monitors of virtual machines and vhost set 12, and one that
+    /// finds another than it has set misreads all frames.
+    header_bytes: Option<libc::c_int>,
     /// The offloads that the holder before had asked for. The next one may ask for none, as they are of use only with
     /// IFF_VNET_HDR, and would read frames whose checksums nobody has filled in.
     offloads: Option<libc::c_uint>,
@@ -82,6 +87,9 @@ impl Drop for End {
             // segmentation). None is what a new device has.
             let _ = ioctl::set_offloads(&self.file, before)
                 .or_else(|_| ioctl::set_offloads(&self.file, 0));
+        }
+        if let Some(before) = self.before.header_bytes {
+            let _ = ioctl::set_header_bytes(&self.file, before);
         }
     }
 }
@@ -111,6 +119,21 @@ impl End {
         let was_there = ioctl::index(&line, &settings.device).is_ok();
         let device = attach(&file, settings, was_there)?;
         Ok((Self { file, line, device, before: Before::default() }, was_there))
+    }
+
+    /// Sets the length of the header before frames. A new device has ours; in one that was there it is whatever some
+    /// holder has set.
+    fn set_header(&mut self) -> Result<(), OpenError> {
+        let before = ioctl::header_bytes(&self.file).map_err(OpenError::system(
+            "ask for the length of the header before frames (TUNGETVNETHDRSZ)",
+        ))?;
+        if before != HEADER_BYTES {
+            self.before.header_bytes = Some(before);
+            ioctl::set_header_bytes(&self.file, HEADER_BYTES).map_err(OpenError::system(
+                "set the length of the header before frames (TUNSETVNETHDRSZ)",
+            ))?;
+        }
+        Ok(())
     }
 
     /// Sets the offloads ([`ioctl::OFFLOADS`], or none).
@@ -150,6 +173,7 @@ impl Port {
             return Err(OpenError::Name(settings.device.clone()));
         }
         let (mut end, was_there) = End::open(settings)?;
+        end.set_header()?;
         end.set_offloads(if settings.offload { ioctl::OFFLOADS } else { 0 }, was_there)?;
         let mtu = end.set_mtu(settings.mtu, was_there)?;
         Ok(Self::new(end, u16::try_from(mtu).unwrap_or(u16::MAX), settings))

@@ -10,6 +10,7 @@ use uncork_netns::Namespace;
 use uncork_packet::{Completion, Medium, Owner};
 use uncork_wire::ethernet::Mac;
 
+use crate::common::echo::echo;
 use crate::common::{KERNELS, LONG, OURS, numbered, receive_until, send, skipped, wakes_within};
 
 fn settings(device: &str) -> Settings {
@@ -169,6 +170,26 @@ fn the_next_to_hold_a_device_finds_the_offloads_of_the_one_before() {
     assert_eq!(offloads(&namespace), [ALL[0], TUNNELS[0], TUNNELS[1]]);
     drop(open(&namespace, settings("tap0")));
     assert_eq!(offloads(&namespace), [""; 0]);
+}
+
+#[test]
+fn frames_are_read_where_another_program_has_left_a_longer_header() {
+    if skipped("frames_are_read_where_another_program_has_left_a_longer_header") {
+        return;
+    }
+    let namespace = Namespace::new("tapheader").unwrap();
+    uncork_netns::run(namespace.command("ip").args(["tuntap", "add", "tap0", "mode", "tap"]))
+        .unwrap();
+    namespace.ip("link set tap0 up").unwrap();
+    namespace.ip(&format!("address add {KERNELS}/24 dev tap0")).unwrap();
+    // As a new one has it, and as virtual machines set it (struct virtio_net_hdr_v1).
+    for header_bytes in [10, 12] {
+        assert_eq!(held_by_another(&namespace, Some(header_bytes), 0), header_bytes);
+        let mut port = open(&namespace, settings("tap0"));
+        echo(&mut port, &namespace, 1_000_000);
+        drop(port);
+        assert_eq!(held_by_another(&namespace, None, 0), header_bytes);
+    }
 }
 
 #[test]
