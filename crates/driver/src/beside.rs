@@ -185,3 +185,43 @@ impl Driver for Beside {
         Some(Redirected { queues, frames: self.redirected })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use anyhow::{Context as _, Result};
+    use uncork_netns::{Namespace, testing};
+
+    use super::*;
+
+    /// Whether a call is made about a queue beside a packet socket while nothing is received. The device is down by
+    /// then, which is what the call would say.
+    fn calls(zero_copy: bool, asks: bool) -> Result<bool> {
+        let namespace = Namespace::new("besidecalls")?;
+        namespace.ip("link add eth0 type veth peer name eth1")?;
+        namespace.ip("link set eth0 up")?;
+        namespace.ip("link set eth1 up")?;
+        let (packets, queue) = namespace.within(|| {
+            let packets = af_packet::Port::open(&af_packet::Settings::new("eth0"), None)?;
+            Ok((packets, af_xdp::Port::open(&af_xdp::Settings::new("eth0"))?))
+        })?;
+        let (mut beside, door) = Beside::new(packets)?;
+        door.bring(queue)?;
+        while beside.receive(64, &mut |_| ())? > 0 {}
+        namespace.ip("link set eth0 down")?;
+        beside.queues.first_mut().context("it has not come")?.pretend(zero_copy, asks);
+        while beside.receive(64, &mut |_| ())? > 0 {}
+        Ok(beside.queues.first().context("it is gone")?.needs_looking_after())
+    }
+
+    #[test]
+    fn a_queue_whose_driver_waits_for_memory_is_called_though_nothing_comes() -> Result<()> {
+        let name = "a_queue_whose_driver_waits_for_memory_is_called_though_nothing_comes";
+        if testing::is_skipped(name) {
+            return Ok(());
+        }
+        assert!(calls(true, true)?, "nobody has called");
+        assert!(!calls(true, false)?, "a call for which nobody waits");
+        assert!(!calls(false, true)?, "a call of no effect where the kernel copies");
+        Ok(())
+    }
+}

@@ -108,9 +108,18 @@ pub(crate) fn flags(fd: impl AsFd, device: &str) -> io::Result<i32> {
 
 /// linux/sockios.h.
 const SIOCETHTOOL: u64 = 0x8946;
-/// linux/ethtool.h: the driver of a device, and its number of queues.
+/// linux/ethtool.h: the driver of a device, its number of queues, how long a set of names is, the names, its features.
 const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
+const ETHTOOL_GSSET_INFO: u32 = 0x37;
+const ETHTOOL_GSTRINGS: u32 = 0x1b;
+const ETHTOOL_GFEATURES: u32 = 0x3a;
+/// The set of the features' names (ETH_SS_FEATURES).
+const FEATURES: u32 = 4;
+/// Octets of a name (ETH_GSTRING_LEN).
+const NAME_BYTES: usize = 32;
+/// Features that there is room for here: Linux 6.18 has 63.
+const MOST_FEATURES: usize = 256;
 #[cfg(feature = "dpdk")]
 const ETHTOOL_GGRO: u32 = 0x2b;
 
@@ -135,6 +144,43 @@ struct Channels {
     combined: u32,
 }
 
+/// `struct ethtool_sset_info`, about one set.
+#[repr(C)]
+struct SetInfo {
+    command: u32,
+    reserved: u32,
+    sets: u64,
+    length: u32,
+}
+
+/// `struct ethtool_gstrings`.
+#[repr(C)]
+struct Names {
+    command: u32,
+    set: u32,
+    length: u32,
+    names: [[u8; NAME_BYTES]; MOST_FEATURES],
+}
+
+/// `struct ethtool_gfeatures`.
+#[repr(C)]
+struct Features {
+    command: u32,
+    /// Number of words that there is room for.
+    size: u32,
+    words: [FeatureWord; MOST_FEATURES / 32],
+}
+
+/// `struct ethtool_get_features_block`: of 32 features.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct FeatureWord {
+    available: u32,
+    requested: u32,
+    active: u32,
+    never_changed: u32,
+}
+
 /// `struct ethtool_value`.
 #[cfg(feature = "dpdk")]
 #[repr(C)]
@@ -154,6 +200,15 @@ unsafe trait Command {}
 unsafe impl Command for DriverInfo {}
 // SAFETY: nine words, as in the kernel, for ETHTOOL_GCHANNELS, the only command that is put into it.
 unsafe impl Command for Channels {}
+// SAFETY: 16 octets in the kernel and a word for each set that is asked for, which is one, for ETHTOOL_GSSET_INFO, the
+// only command that is put into it.
+unsafe impl Command for SetInfo {}
+// SAFETY: three words in the kernel, and the names of the features, for ETHTOOL_GSTRINGS, the only command and set that
+// are put into it. `offloads` makes sure first that the names have room; the kernel always has the same number.
+unsafe impl Command for Names {}
+// SAFETY: two words in the kernel, and no more blocks than the second says, for ETHTOOL_GFEATURES, the only command
+// that is put into it. `offloads` says how many there are here.
+unsafe impl Command for Features {}
 // SAFETY: two words, as in the kernel, for ETHTOOL_GGRO, the only command that is put into it.
 #[cfg(feature = "dpdk")]
 unsafe impl Command for Value {}
@@ -178,6 +233,47 @@ pub(crate) fn queues(fd: impl AsFd, device: &str) -> io::Result<u32> {
     let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
     ethtool(fd, device, &mut channels)?;
     Ok(channels.receive + channels.combined)
+}
+
+/// What a holder asks for of a TUN or TAP device, and the features by which the device then has it (set_offload of
+/// drivers/net/tun.c). The last two are since Linux 6.17 (linux/if_tun.h), and libc does not have them yet.
+const BY_FEATURE: [(&str, libc::c_uint); 7] = [
+    ("tx-checksum-ip-generic", libc::TUN_F_CSUM),
+    ("tx-tcp-segmentation", libc::TUN_F_TSO4),
+    ("tx-tcp6-segmentation", libc::TUN_F_TSO6),
+    ("tx-tcp-ecn-segmentation", libc::TUN_F_TSO_ECN),
+    ("tx-udp-segmentation", libc::TUN_F_USO4 | libc::TUN_F_USO6),
+    ("tx-udp_tnl-segmentation", 0x80),
+    ("tx-udp_tnl-csum-segmentation", 0x100),
+];
+
+/// Returns the offloads of a TUN or TAP device that [`set_offloads`] has set, by whichever holder. There is no request
+/// for them, but the features of the device follow from them. Their numbers are the kernel's own affair, their names
+/// are not.
+pub(crate) fn offloads(fd: impl AsFd, device: &str) -> io::Result<libc::c_uint> {
+    let mut info =
+        SetInfo { command: ETHTOOL_GSSET_INFO, reserved: 0, sets: 1 << FEATURES, length: 0 };
+    ethtool(&fd, device, &mut info)?;
+    if info.sets != 1 << FEATURES || info.length as usize > MOST_FEATURES {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let mut names = Box::new(Names {
+        command: ETHTOOL_GSTRINGS,
+        set: FEATURES,
+        length: info.length,
+        names: [[0; NAME_BYTES]; MOST_FEATURES],
+    });
+    ethtool(&fd, device, names.as_mut())?;
+    let words = [FeatureWord::default(); MOST_FEATURES / 32];
+    let mut features = Features { command: ETHTOOL_GFEATURES, size: words.len() as u32, words };
+    ethtool(&fd, device, &mut features)?;
+    let is_active = |at: usize| features.words[at / 32].active >> (at % 32) & 1 != 0;
+    let active = (0..info.length as usize).filter(|at| is_active(*at)).map(|at| &names.names[at]);
+    let offload = |name: &[u8; NAME_BYTES]| {
+        let name = name.split(|octet| *octet == 0).next()?;
+        BY_FEATURE.iter().find(|(feature, _)| feature.as_bytes() == name).map(|found| found.1)
+    };
+    Ok(active.filter_map(offload).fold(0, |all, offload| all | offload))
 }
 
 /// Whether the device joins received frames to longer ones (GRO).
@@ -207,5 +303,22 @@ pub(crate) fn set_offloads(tun: impl AsFd, offloads: libc::c_uint) -> io::Result
             libc::c_ulong::from(offloads),
         )
     };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Returns the length of the header before each frame (IFF_VNET_HDR), in octets.
+pub(crate) fn header_bytes(tun: impl AsFd) -> io::Result<libc::c_int> {
+    let mut bytes: libc::c_int = 0;
+    let (fd, to) = (tun.as_fd().as_raw_fd(), &raw mut bytes);
+    // SAFETY: TUNGETVNETHDRSZ writes an int, which outlives the call.
+    let done = unsafe { libc::ioctl(fd, libc::TUNGETVNETHDRSZ as _, to) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(bytes) }
+}
+
+/// Sets the length of the header before each frame, in octets.
+pub(crate) fn set_header_bytes(tun: impl AsFd, bytes: libc::c_int) -> io::Result<()> {
+    let (fd, from) = (tun.as_fd().as_raw_fd(), &raw const bytes);
+    // SAFETY: TUNSETVNETHDRSZ reads an int, which outlives the call.
+    let done = unsafe { libc::ioctl(fd, libc::TUNSETVNETHDRSZ as _, from) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -16,10 +16,13 @@ use crate::{Driver, Offer, OpenError, ioctl, vnet};
 
 /// Longest IP packet, in octets.
 const LONGEST_PACKET: u32 = 65_535;
+/// The length of the header before each frame, as ioctl(2) takes it.
+const HEADER_BYTES: libc::c_int = vnet::BYTES as libc::c_int;
 /// Room for the header before IP.
 const LINK_BYTES: usize = 14;
 
-/// The device, and its configuration.
+/// The device, and its configuration. A device that existed before gets back at the end what it had (not if this
+/// process is killed, after which nobody can).
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Name of the device; created if there is none, and then removed when the port is dropped. A `%d` in it
@@ -27,8 +30,7 @@ pub struct Settings {
     pub device: String,
     /// Ethernet for a TAP, IP for a TUN.
     pub medium: Medium,
-    /// The MTU to set, and to restore at the end if the device existed before. Without, it stays as it is; a device that
-    /// is created has 1500.
+    /// The MTU to set. Without, it stays as it is; a device that is created has 1500.
     pub mtu: Option<u16>,
     /// Whether checksums are left to the other side and trains cross whole, both ways. Without, each
     /// segment is a frame of its own, as on a wire.
@@ -38,11 +40,7 @@ pub struct Settings {
 /// The program's end of the device.
 #[derive(Debug)]
 pub struct Port {
-    /// Restores the MTU while the device is still ours: dropped before `file`.
-    #[expect(dead_code, reason = "to be dropped is all that it is for")]
-    borrowed: Option<Borrowed>,
-    file: File,
-    device: String,
+    end: End,
     capabilities: Capabilities,
     incoming: Box<[u8]>,
     outgoing: Box<[u8]>,
@@ -51,35 +49,54 @@ pub struct Port {
     completed: Vec<Completion>,
 }
 
-/// The MTU of a device that existed before, restored on drop unless somebody else has changed it meanwhile.
+/// The file that is the program's end, and what a device that existed before gets back on drop, while it is still
+/// ours.
 #[derive(Debug)]
-struct Borrowed {
-    device: String,
+struct End {
+    file: File,
+    /// The socket for requests about the device by its name.
     line: OwnedFd,
-    before: u32,
-    now: u32,
+    device: String,
+    before: Before,
 }
 
-impl Drop for Borrowed {
+/// What was changed of a device that existed before. All of it is the device's and survives the file.
+#[derive(Debug, Default)]
+struct Before {
+    /// The length of the header before frames, in octets. Monitors of virtual machines and vhost set 12, and one that
+    /// finds another than it has set misreads all frames.
+    header_bytes: Option<libc::c_int>,
+    /// The offloads that the holder before had asked for. The next one may ask for none, as they are of use only with
+    /// IFF_VNET_HDR, and would read frames whose checksums nobody has filled in.
+    offloads: Option<libc::c_uint>,
+    /// The MTU, and the one that was set instead.
+    mtu: Option<(u32, u32)>,
+}
+
+impl Drop for End {
     fn drop(&mut self) {
         // Errors cannot be reported here, and the device may be gone.
-        if ioctl::mtu(&self.line, &self.device).is_ok_and(|mtu| mtu == self.now) {
-            let _ = ioctl::set_mtu(&self.line, &self.device, self.before);
+        if let Some((before, now)) = self.before.mtu
+            // Unless somebody else has changed it meanwhile.
+            && ioctl::mtu(&self.line, &self.device).is_ok_and(|mtu| mtu == now)
+        {
+            let _ = ioctl::set_mtu(&self.line, &self.device, before);
+        }
+        if let Some(before) = self.before.offloads {
+            // What ethtool(8) has left of them may be no set that the kernel takes from a holder (of tunnels, without
+            // segmentation). None is what a new device has.
+            let _ = ioctl::set_offloads(&self.file, before)
+                .or_else(|_| ioctl::set_offloads(&self.file, 0));
+        }
+        if let Some(before) = self.before.header_bytes {
+            let _ = ioctl::set_header_bytes(&self.file, before);
         }
     }
 }
 
-impl Port {
-    /// Creates the device, or takes an existing one, in the network namespace of this thread. The
-    /// caller has to give it addresses and set it up.
-    ///
-    /// # Errors
-    ///
-    /// [`OpenError`] says what is missing.
-    pub fn open(settings: &Settings) -> Result<Self, OpenError> {
-        if !is_name(&settings.device) {
-            return Err(OpenError::Name(settings.device.clone()));
-        }
+impl End {
+    /// Creates the device, or takes an existing one.
+    fn open(settings: &Settings) -> Result<(Self, bool), OpenError> {
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -101,31 +118,68 @@ impl Port {
             .map_err(|error| OpenError::system("open a socket")(error.into()))?;
         let was_there = ioctl::index(&line, &settings.device).is_ok();
         let device = attach(&file, settings, was_there)?;
-        let offloads = if settings.offload { ioctl::OFFLOADS } else { 0 };
-        ioctl::set_offloads(&file, offloads)
-            .map_err(OpenError::system("set the offloads of the device (TUNSETOFFLOAD)"))?;
-        let before = ioctl::mtu(&line, &device)
-            .map_err(OpenError::system("ask for the MTU of the device"))?;
-        let mtu = settings.mtu.map_or(before, u32::from);
-        let mut borrowed = None;
-        if mtu != before {
-            ioctl::set_mtu(&line, &device, mtu)
-                .map_err(OpenError::system("set the MTU of the device"))?;
-            if was_there {
-                let device = device.clone();
-                borrowed = Some(Borrowed { device, line, before, now: mtu });
-            }
-        }
-        let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
-        Ok(Self::new(file, (device, mtu), borrowed, settings))
+        Ok((Self { file, line, device, before: Before::default() }, was_there))
     }
 
-    fn new(
-        file: File,
-        (device, mtu): (String, u16),
-        borrowed: Option<Borrowed>,
-        settings: &Settings,
-    ) -> Self {
+    /// Sets the length of the header before frames. A new device has ours; in one that was there it is whatever some
+    /// holder has set.
+    fn set_header(&mut self) -> Result<(), OpenError> {
+        let before = ioctl::header_bytes(&self.file).map_err(OpenError::system(
+            "ask for the length of the header before frames (TUNGETVNETHDRSZ)",
+        ))?;
+        if before != HEADER_BYTES {
+            self.before.header_bytes = Some(before);
+            ioctl::set_header_bytes(&self.file, HEADER_BYTES).map_err(OpenError::system(
+                "set the length of the header before frames (TUNSETVNETHDRSZ)",
+            ))?;
+        }
+        Ok(())
+    }
+
+    /// Sets the offloads ([`ioctl::OFFLOADS`], or none).
+    fn set_offloads(&mut self, offloads: libc::c_uint, was_there: bool) -> Result<(), OpenError> {
+        if was_there {
+            let before = ioctl::offloads(&self.line, &self.device)
+                .map_err(OpenError::system("ask for the offloads of the device"))?;
+            self.before.offloads = (before != offloads).then_some(before);
+        }
+        ioctl::set_offloads(&self.file, offloads)
+            .map_err(OpenError::system("set the offloads of the device (TUNSETOFFLOAD)"))
+    }
+
+    /// Sets the MTU, if one is wanted. Returns what it is then.
+    fn set_mtu(&mut self, wanted: Option<u16>, was_there: bool) -> Result<u32, OpenError> {
+        let before = ioctl::mtu(&self.line, &self.device)
+            .map_err(OpenError::system("ask for the MTU of the device"))?;
+        let mtu = wanted.map_or(before, u32::from);
+        if mtu != before {
+            ioctl::set_mtu(&self.line, &self.device, mtu)
+                .map_err(OpenError::system("set the MTU of the device"))?;
+            self.before.mtu = was_there.then_some((before, mtu));
+        }
+        Ok(mtu)
+    }
+}
+
+impl Port {
+    /// Creates the device, or takes an existing one, in the network namespace of this thread. The
+    /// caller has to give it addresses and set it up.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] says what is missing.
+    pub fn open(settings: &Settings) -> Result<Self, OpenError> {
+        if !is_name(&settings.device) {
+            return Err(OpenError::Name(settings.device.clone()));
+        }
+        let (mut end, was_there) = End::open(settings)?;
+        end.set_header()?;
+        end.set_offloads(if settings.offload { ioctl::OFFLOADS } else { 0 }, was_there)?;
+        let mtu = end.set_mtu(settings.mtu, was_there)?;
+        Ok(Self::new(end, u16::try_from(mtu).unwrap_or(u16::MAX), settings))
+    }
+
+    fn new(end: End, mtu: u16, settings: &Settings) -> Self {
         let mut capabilities = Capabilities::plain(settings.medium, mtu);
         if settings.offload {
             capabilities.max_train_bytes = LONGEST_PACKET;
@@ -133,9 +187,7 @@ impl Port {
         }
         let room = vnet::BYTES + LINK_BYTES + 65_536;
         Self {
-            borrowed,
-            file,
-            device,
+            end,
             capabilities,
             incoming: vec![0; room].into_boxed_slice(),
             outgoing: vec![0; room].into_boxed_slice(),
@@ -147,14 +199,14 @@ impl Port {
     /// Name of the device.
     #[must_use]
     pub fn device(&self) -> &str {
-        &self.device
+        &self.end.device
     }
 
     /// Writes the frame in `outgoing`, or keeps it for later.
     fn send(&mut self, transmit: Transmit) -> io::Result<()> {
         let bytes = vnet::BYTES + usize::try_from(transmit.frame_bytes).unwrap_or(usize::MAX);
         let frame = self.outgoing.get(..bytes).ok_or(ErrorKind::InvalidInput)?;
-        match self.file.write(frame) {
+        match self.end.file.write(frame) {
             Ok(_) => {}
             Err(error) => match error.raw_os_error() {
                 Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR) => {
@@ -211,7 +263,7 @@ impl Driver for Port {
 
     fn receive(&mut self, budget: usize, each: &mut dyn FnMut(Received<'_>)) -> io::Result<usize> {
         for received in 0..budget {
-            let bytes = match self.file.read(&mut self.incoming) {
+            let bytes = match self.end.file.read(&mut self.incoming) {
                 Ok(bytes) => bytes,
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EAGAIN | libc::EINTR | libc::EIO) => return Ok(received),
@@ -256,6 +308,6 @@ impl Driver for Port {
     }
 
     fn wakes(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.file.as_fd())
+        Some(self.end.file.as_fd())
     }
 }

@@ -219,10 +219,29 @@ impl Port {
         received
     }
 
+    /// Whether the device waits for memory that it has been given (need_wakeup in the kernel's
+    /// Documentation/networking/af_xdp.rst). Only a zero-copy driver ever does: the kernel's copying looks at the ring
+    /// for each frame.
+    fn waits_for_memory(&self) -> bool {
+        self.description.zero_copy && self.rings.fill.needs_call()
+    }
+
     /// Has the device's receive processing run where that is up to us: it waits for memory, or polls busily.
     fn call_for_frames(&mut self) -> io::Result<()> {
+        // A call for which it does not wait yet is lost on it (xsk_recvmsg).
+        let waits = self.waits_for_memory();
         match recv(self.socket.as_raw_fd(), &mut [], MsgFlags::MSG_DONTWAIT) {
-            Ok(_) | Err(nix::Error::EAGAIN | nix::Error::EINTR | nix::Error::ENOBUFS) => {
+            Ok(_) => {
+                self.down = false;
+                if waits {
+                    self.rings.fill.told();
+                }
+                Ok(())
+            }
+            // EINVAL: the queue is without XDP, or is being set up (ice_xsk_wakeup, mlx5e_xsk_wakeup).
+            Err(
+                nix::Error::EAGAIN | nix::Error::EINTR | nix::Error::ENOBUFS | nix::Error::EINVAL,
+            ) => {
                 self.down = false;
                 Ok(())
             }
@@ -258,8 +277,17 @@ impl Port {
         }
     }
 
+    /// Makes it one whose device writes frames itself, or not, and asks to be called, or not: no device in a test does.
+    #[cfg(test)]
+    pub(crate) fn pretend(&mut self, zero_copy: bool, asks: bool) {
+        self.description.zero_copy = zero_copy;
+        if asks {
+            self.rings.fill.ask_for_call();
+        }
+    }
+
     /// Whether work is pending for which no frame wakes.
-    pub(super) fn needs_looking_after(&self) -> bool {
+    pub(crate) fn needs_looking_after(&self) -> bool {
         self.unsent || self.down
     }
 
@@ -289,7 +317,8 @@ impl Driver for Port {
 
     fn receive(&mut self, budget: usize, each: &mut dyn FnMut(Received<'_>)) -> io::Result<usize> {
         let mut received = self.take(budget, each);
-        if received == 0 && self.description.polls_busily {
+        // Where its own ring is empty, a device that waits for memory has no frame that would remind us of it.
+        if received == 0 && (self.description.polls_busily || self.waits_for_memory()) {
             self.call_for_frames()?;
             received = self.take(budget, each);
         }
@@ -299,8 +328,7 @@ impl Driver for Port {
         self.down = false;
         self.idle_turns = 0;
         self.received += received as u64;
-        // Only a zero-copy driver ever waits for memory.
-        if self.description.zero_copy && self.rings.fill.needs_call() {
+        if self.waits_for_memory() {
             self.call_for_frames()?;
         }
         Ok(received)

@@ -198,13 +198,21 @@ impl<T: Entry> Emptied<T> {
         self.ring.producer().store(self.next, Ordering::Release);
     }
 
-    /// Whether the kernel looks at the ring only when it is called.
+    /// Whether the kernel looks at the ring only when it is called. "No" holds only for a kernel that sets the flag
+    /// before it looks at the ring; another one may set it a moment later.
     fn needs_call(&self) -> bool {
-        // The kernel sets the flag and then looks at the ring once more; here the ring was filled before the
-        // flag is read. One of the two must see what the other has done.
+        // The ring was filled before the flag is read: a kernel that sets the flag and then looks at the ring sees what
+        // was filled in, or the flag is seen here.
         fence(Ordering::SeqCst);
         self.ring.word(self.ring.places.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP
             != 0
+    }
+
+    /// Asks to be called, as the kernel does.
+    #[cfg(test)]
+    fn ask_for_call(&self) {
+        let flags = self.ring.word(self.ring.places.flags);
+        flags.fetch_or(libc::XDP_RING_NEED_WAKEUP, Ordering::Relaxed);
     }
 
     /// Entries that the kernel has not taken.
@@ -242,41 +250,61 @@ impl Receive {
 
 /// The fill ring: chunks to receive into.
 #[derive(Debug)]
-pub(super) struct Fill(Emptied<u64>);
+pub(super) struct Fill {
+    ring: Emptied<u64>,
+    /// Whether chunks were given back that the driver was not called for since.
+    untold: bool,
+}
 
 impl Fill {
     /// Gives all chunks to the kernel. Done once in the life of a socket.
     pub(super) fn fill(socket: BorrowedFd<'_>, area: &Geometry) -> io::Result<()> {
         let mut ring = Self::map(socket, options::places(socket)?.fill, area)?;
         for chunk in 0..area.receive_chunks {
-            if ring.0.has_room(1) {
-                ring.0.put(area.receive_chunk(chunk));
+            if ring.ring.has_room(1) {
+                ring.ring.put(area.receive_chunk(chunk));
             }
         }
-        ring.0.submit();
+        ring.ring.submit();
         Ok(())
     }
 
     fn map(socket: BorrowedFd<'_>, places: Places, area: &Geometry) -> io::Result<Self> {
         let offset = libc::XDP_UMEM_PGOFF_FILL_RING as libc::off_t;
-        Ok(Self(Emptied::new(Ring::map(socket, offset, places, area.receive_chunks)?)))
+        let ring = Emptied::new(Ring::map(socket, offset, places, area.receive_chunks)?);
+        Ok(Self { ring, untold: true })
     }
 
     /// Returns a chunk to the kernel to be filled again, once `submit` is called.
     pub(super) fn give_back(&mut self, piece: Piece) {
         // There are no more chunks than entries.
-        if self.0.has_room(1) {
-            self.0.put(piece.at);
+        if self.ring.has_room(1) {
+            self.ring.put(piece.at);
         }
     }
 
     pub(super) fn submit(&mut self) {
-        self.0.submit();
+        self.ring.submit();
+        self.untold = true;
     }
 
-    /// Whether the kernel looks at the ring only when it is called.
+    /// Whether a zero-copy driver has to be called to see what was given back. Ask again while nothing is received: a
+    /// driver may find too few chunks, hand on its frames, and only then say that it will not look again by itself
+    /// (ice_clean_rx_irq_zc, i40e_clean_rx_irq_zc; mlx5e_napi_xsk_post says so before it looks, where it matters).
     pub(super) fn needs_call(&self) -> bool {
-        self.0.needs_call()
+        self.untold && self.ring.needs_call()
+    }
+
+    /// Notes that the driver was called. What it wants beyond that is not there: a ring of the device that has more
+    /// entries than there are chunks is never full, and its driver always asks to be called.
+    pub(super) fn told(&mut self) {
+        self.untold = false;
+    }
+
+    /// Asks to be called, as a driver does that has found too few chunks.
+    #[cfg(test)]
+    pub(super) fn ask_for_call(&self) {
+        self.ring.ask_for_call();
     }
 }
 
@@ -371,5 +399,38 @@ impl Rings {
             fill: Fill::map(socket, places.fill, area)?,
             completion: Completion(Filled::new(completion)),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+
+    use super::super::area;
+    use super::*;
+
+    /// A fill ring in memory that is no socket's.
+    fn fill() -> io::Result<Fill> {
+        let memory = area::create(4096)?;
+        let places = Places { producer: 0, consumer: 64, entries: 256, flags: 128 };
+        let ring = Emptied::new(Ring::map(memory.as_fd(), 0, places, 8)?);
+        Ok(Fill { ring, untold: true })
+    }
+
+    #[test]
+    fn a_driver_that_asks_late_is_called_and_once_for_what_it_was_given() -> io::Result<()> {
+        let mut fill = fill()?;
+        let piece = || Piece { at: 0, bytes: 60, continues: false };
+        fill.give_back(piece());
+        fill.submit();
+        assert!(!fill.needs_call());
+        fill.ask_for_call();
+        assert!(fill.needs_call(), "it has asked after it was given something");
+        fill.told();
+        assert!(!fill.needs_call(), "there is nothing that it does not know of");
+        fill.give_back(piece());
+        fill.submit();
+        assert!(fill.needs_call());
+        Ok(())
     }
 }
