@@ -24,6 +24,7 @@ mod groups;
 mod guard;
 pub mod heir;
 mod instead;
+mod ipsec;
 mod limits;
 mod links;
 mod peer;

@@ -24,6 +24,7 @@ use uncork_sockdiag::{Name, SockDiag};
 use self::pinning::Tidied;
 use self::pins::{Pin, Pins};
 use crate::Error;
+use crate::ipsec::Policies;
 use crate::session::{Ends, Session};
 
 /// How many of the kernel's connections are asked about in a round, and how many connections of dead engines are looked after.
@@ -45,6 +46,7 @@ pub(crate) struct Steering {
     /// Those addresses that several devices have.
     several: HashSet<IpAddr>,
     kernel: SockDiag,
+    ipsec: Policies,
     members: HashMap<SocketAddr, Vec<Engine>>,
     /// Connections that are entered as the kernel's, and since when.
     kept: HashMap<Ends, Instant>,
@@ -97,6 +99,7 @@ impl Steering {
             addresses,
             several,
             kernel,
+            ipsec: Policies::open(),
             members: HashMap::new(),
             kept: HashMap::new(),
             pinned: Pins::default(),
@@ -337,6 +340,16 @@ impl Steering {
         Ok(())
     }
 
+    /// Returns whether an IPsec policy is about what passes between these ends, or about anything at the local one.
+    pub(crate) fn is_under_ipsec(
+        &mut self,
+        local: SocketAddr,
+        remote: Option<SocketAddr>,
+    ) -> Result<bool, String> {
+        let held = self.ipsec.hold(local, remote);
+        held.map_err(|error| format!("the kernel does not tell its IPsec policies: {error}"))
+    }
+
     /// Enters a connection that an engine of this user's opens as the engine's.
     pub(crate) fn open(
         &mut self,
@@ -349,6 +362,9 @@ impl Steering {
             return Err(format!("the kernel has a connection from {} to {}", ends.0, ends.1));
         }
         let (local, remote) = ends;
+        if self.is_under_ipsec(local, Some(remote))? {
+            return Err(format!("an IPsec policy is about what passes from {local} to {remote}"));
+        }
         if self.pinned.get(&ends).is_some_and(|pin| pin.engine != engine) {
             return Err(format!("another process has a connection from {local} to {remote}"));
         }

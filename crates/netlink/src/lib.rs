@@ -1,4 +1,4 @@
-//! Requests, changes and notifications of the kernel's routing (rtnetlink(7)), with attributes left as
+//! Requests, changes and notifications of the kernel's routing (rtnetlink(7)), and questions about IPsec, with attributes left as
 //! octets: what is not understood is preserved.
 #![forbid(unsafe_code)]
 
@@ -10,6 +10,7 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, getsockname,
     recv, sendto, socket,
 };
+use rustix::net::{netlink, socket_with};
 use uncork_high::high;
 
 /// The kernel's dumps come in datagrams of at most this size (NLMSG_GOODSIZE and more).
@@ -57,6 +58,18 @@ impl Line {
             SockFlag::SOCK_CLOEXEC,
             SockProtocol::NetlinkRoute,
         )?;
+        Ok(Self { fd: high(fd), buffer: vec![0; ANSWER_BYTES] })
+    }
+
+    /// Opens a socket for questions about IPsec (NETLINK_XFRM).
+    ///
+    /// # Errors
+    ///
+    /// The kernel's error: EPROTONOSUPPORT if it has no IPsec.
+    pub fn of_ipsec() -> io::Result<Self> {
+        let flags = rustix::net::SocketFlags::CLOEXEC;
+        let (family, raw) = (rustix::net::AddressFamily::NETLINK, rustix::net::SocketType::RAW);
+        let fd = socket_with(family, raw, flags, Some(netlink::XFRM))?;
         Ok(Self { fd: high(fd), buffer: vec![0; ANSWER_BYTES] })
     }
 

@@ -286,6 +286,7 @@ impl Guard {
         let local = plain(local);
         let (mut places, proven) = self.places_of(local, socket)?;
         self.leave_out_refused(at, &mut places)?;
+        self.leave_out_protected(&mut places)?;
         self.let_go_of_stale(at, &places, proven);
         // Connections to other owners of the port may still be passed on to this program.
         let is_kernels = places.iter().any(|place| self.turns.has_given_up(place));
@@ -343,6 +344,24 @@ impl Guard {
             return Err(format!("{} is on none of the stack's devices", local.ip()));
         }
         Ok((places, proof.socket))
+    }
+
+    /// Removes places that an IPsec policy is about.
+    fn leave_out_protected(&mut self, places: &mut Vec<SocketAddr>) -> Result<(), String> {
+        let mut left = Vec::new();
+        for place in &*places {
+            if !self.steering.is_under_ipsec(*place, None)? {
+                left.push(*place);
+            }
+        }
+        let first = places.first().copied();
+        *places = left;
+        match first {
+            Some(first) if places.is_empty() => {
+                Err(format!("an IPsec policy is about what comes to {first}"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Removes places whose device could not be opened: what arrives by it is the kernel's.
