@@ -61,6 +61,10 @@ pub enum Found {
     /// Nowhere on a link: there is no route, the next hop does not answer or has no hardware
     /// address, or the address is one of this host's.
     Unreachable,
+    /// What was told is no longer followed: the kernel has dropped its entry of the next hop, as nothing of its own has used
+    /// it (gc_stale_time, arp(7)). The question is forgotten with it. Who still needs the way asks again, and
+    /// may use what it was told until then.
+    Lapsed,
 }
 
 /// A question: where packets go, as the kernel routes them.
@@ -164,8 +168,9 @@ impl Neighbours {
     }
 
     /// Asks a question. [`Neighbours::poll`] returns
-    /// the answer, and every change until [`Neighbours::forget`]. If the kernel does not know the neighbour,
-    /// or has not confirmed it for long, it is made to resolve it.
+    /// the answer, and every change until [`Neighbours::forget`], [`Found::Lapsed`], or the end of a next hop that was told
+    /// to be unreachable: nobody who needs that one goes by what it was told. If the kernel does not know the neighbour,
+    /// or has not confirmed it for long, it is made to resolve it; only by a question, and once for each.
     ///
     /// # Errors
     ///
@@ -253,18 +258,41 @@ impl Neighbours {
             self.tell(question, if elsewhere { Found::Elsewhere } else { Found::Unreachable });
             return Ok(());
         };
-        let entry = Entry::look_up(&mut self.kernel, hop)?;
-        match entry.unwrap_or(Entry::Unknown) {
-            Entry::Known(mac) => self.tell_at(question, hop, mac),
-            Entry::Old(mac) => {
-                self.tell_at(question, hop, mac);
+        let entry = Entry::look_up(&mut self.kernel, hop)?.unwrap_or(Entry::Unknown);
+        if before == Some(hop) {
+            // Nobody has asked anew: the same holds as of news of the hop.
+            self.take(question, hop, entry);
+            return Ok(());
+        }
+        match entry {
+            Entry::Known(_) | Entry::Bare | Entry::Sought => self.take(question, hop, entry),
+            Entry::Old(_) => {
+                self.take(question, hop, entry);
                 self.prompter.prompt(hop);
             }
-            Entry::Bare => self.tell(question, Found::Unreachable),
-            Entry::Sought => {}
             Entry::Unknown | Entry::Failed => self.prompter.prompt(hop),
         }
         Ok(())
+    }
+
+    /// Takes what an entry says for the answer to a question that goes by it.
+    fn take(&mut self, question: Question, hop: (u32, IpAddr), entry: Entry) {
+        match entry {
+            Entry::Known(mac) | Entry::Old(mac) => self.tell_at(question, hop, mac),
+            Entry::Failed | Entry::Bare => self.tell(question, Found::Unreachable),
+            Entry::Sought => {}
+            Entry::Unknown => self.lapse(question),
+        }
+    }
+
+    /// Forgets a question whose next hop the kernel has dropped. To prompt would make it resolve the hop for as long as we
+    /// are here, whoever is there: what it does not find it drops again. Nor is anything notified of a hop
+    /// without an entry, so whoever was told where it is has to know.
+    fn lapse(&mut self, question: Question) {
+        if let Some(Asked { told: Some(Found::At { .. }), .. }) = self.asked.get(&question) {
+            self.answers.push_back(Answer { question, found: Found::Lapsed });
+        }
+        self.forget(question);
     }
 
     fn tell_at(&mut self, question: Question, (device, _): (u32, IpAddr), mac: [u8; 6]) {
@@ -318,7 +346,7 @@ impl Neighbours {
             self.devices = device::all(&mut self.kernel)?;
         }
         for (hop, entry, gone) in entries {
-            self.hear_of(hop, if gone { Entry::Unknown } else { entry });
+            self.hear_of(hop, entry, gone)?;
         }
         if routes {
             let fresh = self.asked.iter_mut().filter(|(_, asked)| !asked.stale);
@@ -330,24 +358,15 @@ impl Neighbours {
         Ok(())
     }
 
-    fn hear_of(&mut self, hop: (u32, IpAddr), entry: Entry) {
-        let Some(behind) = self.behind.get(&hop) else { return };
+    fn hear_of(&mut self, hop: (u32, IpAddr), told: Entry, gone: bool) -> io::Result<()> {
+        let Some(behind) = self.behind.get(&hop) else { return Ok(()) };
         let questions: Vec<_> = behind.iter().copied().collect();
-        match entry {
-            Entry::Known(mac) | Entry::Old(mac) => {
-                for question in questions {
-                    self.tell_at(question, hop, mac);
-                }
-            }
-            Entry::Failed | Entry::Bare => {
-                for question in questions {
-                    self.tell(question, Found::Unreachable);
-                }
-            }
-            // The kernel dropped an unused entry, but without an entry no changes are notified.
-            Entry::Unknown => self.prompter.prompt(hop),
-            Entry::Sought => {}
+        // It may have been asked for, and be there again, since that was sent.
+        let now = if gone { Entry::look_up(&mut self.kernel, hop)? } else { Some(told) };
+        for question in questions {
+            self.take(question, hop, now.unwrap_or(Entry::Unknown));
         }
+        Ok(())
     }
 
     /// Looks some questions up again whose routes may have changed.

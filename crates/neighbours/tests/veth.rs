@@ -65,7 +65,7 @@ fn quiet(neighbours: &mut Neighbours) -> bool {
 fn mac_of(answer: Option<Answer>) -> Option<[u8; 6]> {
     match answer?.found {
         Found::At { mac, .. } => Some(mac),
-        Found::Elsewhere | Found::Unreachable => None,
+        Found::Elsewhere | Found::Unreachable | Found::Lapsed => None,
     }
 }
 
@@ -104,12 +104,89 @@ fn a_neighbour_is_found_without_anybody_having_spoken_to_him_and_followed() {
                 (Some(ip("10.7.0.2")), Some(MOVED))
             );
             neighbours.forget(Question::of(ip("10.7.0.2")));
-            // The kernel drops the neighbour entry, and is made to resolve it again.
+            // Somebody deletes the neighbour entry, which invalidates it first (neigh_delete), and who needs it asks again.
             run(&here, "neighbour delete fd07::2 dev veth0");
             run(&there, "link set veth0 address 02:00:00:00:00:03");
-            let found = std::iter::from_fn(|| next(&mut neighbours))
-                .find(|answer| mac_of(Some(*answer)) == Some(MOVED));
-            assert_eq!(found.map(|found| found.question.remote), Some(ip("fd07::2")));
+            let question = Question::of(ip("fd07::2"));
+            let gone = Answer { question, found: Found::Unreachable };
+            assert_eq!(next(&mut neighbours), Some(gone));
+            neighbours.ask(question)?;
+            assert_eq!(mac_of(next(&mut neighbours)), Some(MOVED));
+            Ok(())
+        })
+        .unwrap();
+}
+
+/// Returns the kernel's entries of a neighbour, those among them that it has not found.
+fn entries(namespace: &str, address: &str) -> String {
+    let shown = Command::new("ip").args(["-n", namespace, "neighbour", "show", address]).output();
+    String::from_utf8(shown.unwrap().stdout).unwrap()
+}
+
+#[test]
+fn who_has_vanished_is_not_asked_for_until_somebody_needs_him() {
+    const BOTH: [&str; 2] = ["10.7.0.2", "fd07::2"];
+    if is_skipped("who_has_vanished_is_not_asked_for_until_somebody_needs_him") {
+        return;
+    }
+    let link = link("nb-gone").unwrap();
+    let (here, there) = (link.here.name().to_owned(), link.there.name().to_owned());
+    link.here
+        .within(move || {
+            let mut neighbours = Neighbours::open()?;
+            for address in BOTH {
+                neighbours.ask(Question::of(ip(address)))?;
+                assert_eq!(mac_of(next(&mut neighbours)), Some(THERE));
+            }
+            run(&there, "address flush dev veth0 scope global");
+            // The kernel drops its entries (neigh_flush_dev), as it does with what nothing has used (neigh_periodic_work).
+            run(&here, "link set veth0 address 02:00:00:00:00:04");
+            for address in BOTH {
+                let lapsed = Answer { question: Question::of(ip(address)), found: Found::Lapsed };
+                assert_eq!(next(&mut neighbours), Some(lapsed));
+            }
+            assert!(quiet(&mut neighbours) && quiet(&mut neighbours));
+            for address in BOTH {
+                assert_eq!(entries(&here, address), "", "it was made to ask");
+            }
+            // He is back, and somebody needs him.
+            run(&there, "link set veth0 address 02:00:00:00:00:03");
+            run(&there, "address add 10.7.0.2/24 dev veth0");
+            run(&there, "address add fd07::2/64 dev veth0 nodad");
+            for address in BOTH {
+                neighbours.ask(Question::of(ip(address)))?;
+                assert_eq!(mac_of(next(&mut neighbours)), Some(MOVED));
+            }
+            // And is followed again.
+            run(&here, "neighbour replace 10.7.0.2 lladdr 02:00:00:00:00:02 dev veth0");
+            assert_eq!(mac_of(next(&mut neighbours)), Some(THERE));
+            run(&here, "neighbour delete 10.7.0.2 dev veth0");
+            let gone = next(&mut neighbours).map(|answer| answer.found);
+            assert_eq!(gone, Some(Found::Unreachable));
+            assert!(quiet(&mut neighbours));
+            assert_eq!(entries(&here, "10.7.0.2"), "", "it was made to ask");
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn changes_of_routes_alone_make_the_kernel_ask_for_nobody() {
+    if is_skipped("changes_of_routes_alone_make_the_kernel_ask_for_nobody") {
+        return;
+    }
+    let link = link("nb-calm").unwrap();
+    let here = link.here.name().to_owned();
+    link.here
+        .within(move || {
+            let mut neighbours = Neighbours::open()?;
+            neighbours.ask(Question::of(ip("10.7.0.77")))?;
+            let found = |answer: Option<Answer>| answer.map(|answer| answer.found);
+            assert_eq!(found(next(&mut neighbours)), Some(Found::Unreachable));
+            run(&here, "route add 198.51.100.0/24 via 10.7.0.2");
+            assert!(quiet(&mut neighbours));
+            let entry = entries(&here, "10.7.0.77");
+            assert!(entry.contains("FAILED"), "{entry}");
             Ok(())
         })
         .unwrap();
@@ -199,7 +276,10 @@ fn who_is_behind_a_router_moves_with_the_route() {
             assert_eq!(next(&mut neighbours), at(THERE, Some(1300)));
             run(&here, "route replace default via 10.7.0.9");
             assert_eq!(next(&mut neighbours), at(MOVED, None));
+            // With the device go its neighbours, and its routes.
             run(&here, "link set veth0 down");
+            assert_eq!(next(&mut neighbours).map(|answer| answer.found), Some(Found::Lapsed));
+            neighbours.ask(question)?;
             assert_eq!(next(&mut neighbours).map(|answer| answer.found), Some(Found::Unreachable));
             Ok(())
         })
