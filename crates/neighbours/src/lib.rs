@@ -268,9 +268,9 @@ impl Neighbours {
             Entry::Known(_) | Entry::Bare | Entry::Sought => self.take(question, hop, entry),
             Entry::Old(_) => {
                 self.take(question, hop, entry);
-                self.prompter.prompt(hop);
+                self.prompter.prompt(question.source, hop);
             }
-            Entry::Unknown | Entry::Failed => self.prompter.prompt(hop),
+            Entry::Unknown | Entry::Failed => self.prompter.prompt(question.source, hop),
         }
         Ok(())
     }

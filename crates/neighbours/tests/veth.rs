@@ -192,6 +192,87 @@ fn changes_of_routes_alone_make_the_kernel_ask_for_nobody() {
         .unwrap();
 }
 
+/// Makes a namespace with two devices, a0 and a1, and the addresses .6.1 and .7.1, and on each a router with the same
+/// addresses, with THERE and MOVED.
+fn two_routers(label: &str) -> (Namespace, [Namespace; 2]) {
+    let here = Namespace::new(&format!("{label}-a")).unwrap();
+    let routers = ["b", "c"].map(|one| Namespace::new(&format!("{label}-{one}")).unwrap());
+    for (number, (ours, router)) in [6, 7].into_iter().zip(&routers).enumerate() {
+        let peer = format!("peer name b0 address 02:00:00:00:00:0{}", number + 2);
+        here.ip(&format!("link add a{number} type veth {peer} netns {}", router.name())).unwrap();
+        here.ip(&format!("address add 10.9.{ours}.1/24 dev a{number}")).unwrap();
+        here.ip(&format!("address add fd09:{ours}::1/64 dev a{number} nodad")).unwrap();
+        here.ip(&format!("link set a{number} up")).unwrap();
+        router.ip("address add 10.99.0.1/24 dev b0").unwrap();
+        router.ip("address add fd99::1/64 dev b0 nodad").unwrap();
+        router.ip("link set b0 up").unwrap();
+        router.ip(&format!("route add 10.9.{ours}.0/24 dev b0")).unwrap();
+        router.ip(&format!("-6 route add fd09:{ours}::/64 dev b0")).unwrap();
+    }
+    (here, routers)
+}
+
+#[test]
+fn routers_with_one_address_on_two_devices_are_told_apart() {
+    if is_skipped("routers_with_one_address_on_two_devices_are_told_apart") {
+        return;
+    }
+    let (here, _routers) = two_routers("nb-two");
+    let namespace = here.name().to_owned();
+    here.within(move || {
+        run(&namespace, "route add default via 10.99.0.1 dev a0 onlink");
+        run(&namespace, "-6 route add default via fd99::1 dev a0 onlink");
+        run(&namespace, "route add default via 10.99.0.1 dev a1 onlink table 100");
+        run(&namespace, "-6 route add default via fd99::1 dev a1 onlink table 100");
+        run(&namespace, "rule add from 10.9.7.1 lookup 100");
+        run(&namespace, "-6 rule add from fd09:7::1 lookup 100");
+        let mut neighbours = Neighbours::open()?;
+        for (remote, source) in [("198.51.100.7", "10.9.7.1"), ("2001:db8::7", "fd09:7::1")] {
+            let question = Question { source: Some(ip(source)), ..Question::of(ip(remote)) };
+            neighbours.ask(question)?;
+            assert_eq!(mac_of(next(&mut neighbours)), Some(MOVED), "{source}");
+            neighbours.ask(Question::of(ip(remote)))?;
+            assert_eq!(mac_of(next(&mut neighbours)), Some(THERE), "{remote}");
+        }
+        for router in ["10.99.0.1", "fd99::1"] {
+            assert_eq!(entries(&namespace, router).lines().count(), 2, "one on each device");
+        }
+        // Nor is a router looked for behind another one of its device.
+        run(&namespace, "neighbour flush dev a1");
+        run(&namespace, "route add default via 10.99.0.9 dev a1 onlink metric 500");
+        run(&namespace, "route add 203.0.113.0/24 via 10.99.0.1 dev a1 onlink");
+        let mut neighbours = Neighbours::open()?;
+        neighbours.ask(Question::of(ip("203.0.113.7")))?;
+        assert_eq!(mac_of(next(&mut neighbours)), Some(MOVED));
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_router_is_found_on_its_device_although_another_one_has_its_network() {
+    if is_skipped("a_router_is_found_on_its_device_although_another_one_has_its_network") {
+        return;
+    }
+    let (here, _routers) = two_routers("nb-net");
+    let namespace = here.name().to_owned();
+    here.within(move || {
+        for (device, number) in [("a0", 6), ("a1", 7)] {
+            run(&namespace, &format!("address add 10.99.0.{number}/24 dev {device}"));
+            run(&namespace, &format!("address add fd99::{number}/64 dev {device} nodad"));
+        }
+        run(&namespace, "route add default via 10.99.0.1 dev a1");
+        run(&namespace, "-6 route add default via fd99::1 dev a1");
+        let mut neighbours = Neighbours::open()?;
+        for remote in ["198.51.100.7", "2001:db8::7"] {
+            neighbours.ask(Question::of(ip(remote)))?;
+            assert_eq!(mac_of(next(&mut neighbours)), Some(MOVED), "{remote}");
+        }
+        Ok(())
+    })
+    .unwrap();
+}
+
 /// Runs this program again, without any privilege.
 #[test]
 fn it_takes_no_privilege() {
