@@ -1,7 +1,7 @@
 //! What the kernel knows of neighbours, between network namespaces.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{Gid, Uid, setresgid, setresuid};
-use uncork_neighbours::{Answer, Found, Kind, Neighbours, Question};
+use uncork_neighbours::{Answer, Found, Kind, Neighbours, Question, Way};
 use uncork_netns::Namespace;
 use uncork_netns::testing::is_skipped;
 
@@ -49,12 +49,20 @@ fn next(neighbours: &mut Neighbours) -> Option<Answer> {
         if let Some(answer) = neighbours.poll().unwrap() {
             return Some(answer);
         }
+        neighbours.take_devices();
         if !neighbours.has_more() {
             let mut fds = [PollFd::new(neighbours.as_fd(), PollFlags::POLLIN)];
             poll(&mut fds, PollTimeout::from(100_u16)).unwrap();
         }
     }
     None
+}
+
+/// Returns the way of a connection from anywhere to this port there.
+fn way(neighbours: &mut Neighbours, remote: &str, port: u16) -> std::io::Result<Option<Way>> {
+    let remote = SocketAddr::new(ip(remote), port);
+    let anywhere = if remote.is_ipv4() { ip("0.0.0.0") } else { ip("::") };
+    neighbours.way(SocketAddr::new(anywhere, 0), remote)
 }
 
 fn quiet(neighbours: &mut Neighbours) -> bool {
@@ -313,13 +321,13 @@ fn nobody_there_and_no_route_are_unreachable() {
                 Some(Answer { question: Question::of(ip(remote)), found: Found::Unreachable })
             };
             assert_eq!(neighbours.poll()?, unreachable("192.0.2.1"));
-            assert_eq!(neighbours.way(ip("192.0.2.1"), None)?, None);
+            assert_eq!(way(&mut neighbours, "192.0.2.1", 0)?, None);
             run(&here, "route add blackhole 192.0.2.0/24");
             run(&here, "-6 route add unreachable 2001:db8::/32");
-            assert_eq!(neighbours.way(ip("192.0.2.1"), None)?, None);
-            assert_eq!(neighbours.way(ip("2001:db8::1"), None)?, None);
+            assert_eq!(way(&mut neighbours, "192.0.2.1", 0)?, None);
+            assert_eq!(way(&mut neighbours, "2001:db8::1", 0)?, None);
             // This host's own addresses are on no link.
-            let own = neighbours.way(ip("10.7.0.1"), None)?.unwrap();
+            let own = way(&mut neighbours, "10.7.0.1", 0)?.unwrap();
             assert_eq!(own.kind, Kind::Local);
             neighbours.ask(Question::of(ip("10.7.0.1")))?;
             assert_eq!(next(&mut neighbours), unreachable("10.7.0.1"));
@@ -344,7 +352,7 @@ fn who_is_behind_a_router_moves_with_the_route() {
             run(&here, "route add default via 10.7.0.2 src 10.7.0.11 mtu 1300");
             let remote = ip("198.51.100.7");
             let mut neighbours = Neighbours::open()?;
-            let way = neighbours.way(remote, None)?.unwrap();
+            let way = way(&mut neighbours, "198.51.100.7", 0)?.unwrap();
             assert_eq!(
                 (way.kind, way.next_hop, way.source, way.mtu),
                 (Kind::Link, ip("10.7.0.2"), Some(ip("10.7.0.11")), Some(1300))
@@ -401,8 +409,8 @@ fn whose_device_it_is_and_what_rules_say_of_an_address_counts() {
             run(&here, "route replace default via 10.8.0.2");
             let remote = ip("198.51.100.7");
             let mut neighbours = Neighbours::open()?;
-            let default = neighbours.way(remote, None)?.unwrap().device;
-            let ours = neighbours.way(ip("10.7.0.2"), None)?.unwrap().device;
+            let default = way(&mut neighbours, "198.51.100.7", 0)?.unwrap().device;
+            let ours = way(&mut neighbours, "10.7.0.2", 0)?.unwrap().device;
             let asked = Question::by(ours, [ip("fe80::1"), ip("10.7.0.1")], remote);
             assert_eq!(
                 asked,
@@ -422,6 +430,51 @@ fn whose_device_it_is_and_what_rules_say_of_an_address_counts() {
             let answer = next(&mut neighbours).unwrap();
             assert_eq!((answer.question, mac_of(Some(answer))), (asked, Some(THERE)));
             assert!(quiet(&mut neighbours));
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn what_rules_say_of_protocol_and_ports_counts_for_the_connection_that_has_them() {
+    if is_skipped("what_rules_say_of_protocol_and_ports_counts_for_the_connection_that_has_them") {
+        return;
+    }
+    let link = link("nb-ports").unwrap();
+    let here = link.here.name().to_owned();
+    link.here
+        .within(move || {
+            let neighbours = &mut Neighbours::open()?;
+            for (version, remote, router) in
+                [("-4", "198.51.100.7", "10.7.0.2"), ("-6", "2001:db8::7", "fd07::2")]
+            {
+                run(&here, &format!("{version} route add default via {router}"));
+                assert!(!way(neighbours, remote, 7777)?.unwrap().by_ports);
+                run(
+                    &here,
+                    &format!("{version} rule add ipproto tcp dport 7777 prio 50 unreachable"),
+                );
+                assert_eq!(way(neighbours, remote, 7777)?, None);
+                let other = way(neighbours, remote, 7778)?.unwrap();
+                assert_eq!((other.next_hop, other.by_ports), (ip(router), false));
+                // A rule that leads another way.
+                let aside = if version == "-4" { "10.7.0.9" } else { "fd07::9" };
+                run(&here, &format!("{version} route add default via {aside} table 100"));
+                run(&here, &format!("{version} rule add ipproto tcp sport 999 prio 40 lookup 100"));
+                let ours = if version == "-4" { "10.7.0.1" } else { "fd07::1" };
+                let (from, to) = ((ip(ours), 999).into(), (ip(remote), 7778).into());
+                let by_ours = neighbours.way(from, to)?.unwrap();
+                assert_eq!((by_ours.next_hop, by_ours.by_ports), (ip(aside), true));
+                // What is asked of all connections to an address hears of no ports, but is about TCP.
+                neighbours.ask(Question::of(ip(remote)))?;
+                assert_eq!(mac_of(next(neighbours)), Some(THERE));
+                run(&here, &format!("{version} rule delete prio 50"));
+                run(&here, &format!("{version} rule delete prio 40"));
+                assert_eq!(way(neighbours, remote, 7777)?, Some(other));
+                run(&here, &format!("{version} rule add ipproto tcp prio 50 unreachable"));
+                assert_eq!(way(neighbours, remote, 7777)?, None);
+                assert_eq!(next(neighbours).map(|answer| answer.found), Some(Found::Unreachable));
+            }
             Ok(())
         })
         .unwrap();
