@@ -1,5 +1,5 @@
 """places.py PORT FAR: sockets of every kind there is under --stack. Prints `name descriptor` of
-each, then waits for SIGTERM. FAR listens on PORT, too."""
+each, then waits for SIGTERM. FAR listens on PORT, too; a rule leads to its PORT + 4 by a way of its own."""
 import ctypes
 import fcntl
 import os
@@ -73,6 +73,10 @@ libc.fdopen.restype = ctypes.c_void_p
 kept.append(libc.fdopen(os.dup(streamed.fileno()), b"r"))
 streamed.connect((FAR, PORT))
 say("streamed", streamed)
+by_port = socket.socket()
+by_port.setblocking(False)
+by_port.connect_ex((FAR, PORT + 4))
+say("by-port", by_port)
 child = socket.create_connection((FAR, PORT))
 subprocess.run(["true"], pass_fds=[child.fileno()], check=True)
 say("child", child)

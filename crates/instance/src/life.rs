@@ -326,6 +326,7 @@ impl Life {
                 neighbours::Found::At { mac, mtu, .. } => Found::At { mac: Mac(mac), mtu },
                 neighbours::Found::Elsewhere => Found::Elsewhere,
                 neighbours::Found::Unreachable => Found::Unreachable,
+                neighbours::Found::Lapsed => Found::Lapsed,
             };
             for at in 0..self.floor.links.len() {
                 if question.device == Some(self.floor.links[at].device) {

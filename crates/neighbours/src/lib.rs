@@ -13,11 +13,12 @@
 mod device;
 mod entry;
 mod prompt;
+mod rule;
 mod way;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, RawFd};
 
 use nix::errno::Errno;
@@ -25,6 +26,7 @@ use uncork_netlink::{Line, News};
 
 use entry::Entry;
 use prompt::Prompter;
+use way::Ports;
 pub use way::{Kind, Way};
 
 /// Most questions whose changes are reported. Beyond that, one is forgotten for each new one; it is reported
@@ -39,9 +41,11 @@ const RTM_NEWNEIGH: u16 = 28;
 const RTM_DELNEIGH: u16 = 29;
 const RTNLGRP_LINK: u32 = 1;
 const RTNLGRP_NEIGH: u32 = 3;
+const RTNLGRP_IPV4_RULE: u32 = 8;
+const RTNLGRP_IPV6_RULE: u32 = 19;
 /// What can change a route, beside its device: addresses, routes and rules of both versions. When a device
 /// goes down its routes vanish without further notification.
-const RTNLGRP_ROUTES: [u32; 6] = [5, 7, 8, 9, 11, 19];
+const RTNLGRP_ROUTES: [u32; 6] = [5, 7, RTNLGRP_IPV4_RULE, 9, 11, RTNLGRP_IPV6_RULE];
 
 /// Where packets to an address go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,9 +65,14 @@ pub enum Found {
     /// Nowhere on a link: there is no route, the next hop does not answer or has no hardware
     /// address, or the address is one of this host's.
     Unreachable,
+    /// What was told is no longer followed: the kernel has dropped its entry of the next hop, as nothing of its own has used
+    /// it (gc_stale_time, arp(7)). The question is forgotten with it. Who still needs the way asks again, and
+    /// may use what it was told until then.
+    Lapsed,
 }
 
-/// A question: where packets go, as the kernel routes them.
+/// A question: where packets of TCP go, as the kernel routes them. Rules that name ports (ip-rule(8)) do not count: it is
+/// about all connections to an address. Rules that name users are applied to the user who asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Question {
     /// The destination.
@@ -121,6 +130,8 @@ pub struct Neighbours {
     news: News,
     /// Whether it has subscribed to neighbours and routes, because a question was asked.
     hears_all: bool,
+    /// Whether a rule names ports, if the rules were read since they have changed.
+    by_ports: Option<bool>,
     prompter: Prompter,
     asked: BTreeMap<Question, Asked>,
     /// The questions whose answer is a next hop.
@@ -142,8 +153,9 @@ impl Neighbours {
         Ok(Self {
             kernel: Line::open()?,
             // An owner that never asks needs no more, and there may be many routes.
-            news: News::of(&[RTNLGRP_LINK])?,
+            news: News::of(&[RTNLGRP_LINK, RTNLGRP_IPV4_RULE, RTNLGRP_IPV6_RULE])?,
             hears_all: false,
+            by_ports: None,
             prompter: Prompter::open()?,
             asked: BTreeMap::new(),
             behind: BTreeMap::new(),
@@ -153,19 +165,42 @@ impl Neighbours {
         })
     }
 
-    /// Returns the kernel's route for packets to `remote`, from `source`, one of this host's addresses, if
-    /// given; `None` if there is no route. Nothing is remembered.
+    /// Returns the kernel's route for a connection of TCP from `local`, one of this host's addresses or the unspecified one, and a
+    /// port or 0, which are the kernel's choice; `None` if there is no route. Nothing is remembered.
     ///
     /// # Errors
     ///
     /// The kernel's error.
-    pub fn way(&mut self, remote: IpAddr, source: Option<IpAddr>) -> io::Result<Option<Way>> {
-        Way::look_up(&mut self.kernel, Question { source, ..Question::of(remote) })
+    pub fn way(&mut self, local: SocketAddr, remote: SocketAddr) -> io::Result<Option<Way>> {
+        let source = Some(local.ip()).filter(|source| !source.is_unspecified());
+        let question = Question { source, ..Question::of(remote.ip()) };
+        let of_all = Way::look_up(&mut self.kernel, question, Ports::default())?;
+        // Without such rules ports say nothing, but for which of several equal routes is taken (fib_multipath_hash_policy).
+        if !self.has_rules_by_ports()? {
+            return Ok(of_all);
+        }
+        let ports = Ports { local: local.port(), remote: remote.port() };
+        let way = Way::look_up(&mut self.kernel, question, ports)?;
+        let leads_to = |way: Way| (way.kind, way.device, way.next_hop);
+        let by_ports = way.map(leads_to) != of_all.map(leads_to);
+        Ok(way.map(|way| Way { by_ports, ..way }))
+    }
+
+    fn has_rules_by_ports(&mut self) -> io::Result<bool> {
+        // Rules may have changed since.
+        self.hear()?;
+        let by_ports = match self.by_ports {
+            Some(by_ports) => by_ports,
+            None => rule::name_ports(&mut self.kernel)?,
+        };
+        self.by_ports = Some(by_ports);
+        Ok(by_ports)
     }
 
     /// Asks a question. [`Neighbours::poll`] returns
-    /// the answer, and every change until [`Neighbours::forget`]. If the kernel does not know the neighbour,
-    /// or has not confirmed it for long, it is made to resolve it.
+    /// the answer, and every change until [`Neighbours::forget`], [`Found::Lapsed`], or the end of a next hop that was told
+    /// to be unreachable: nobody who needs that one goes by what it was told. If the kernel does not know the neighbour,
+    /// or has not confirmed it for long, it is made to resolve it; only by a question, and once for each.
     ///
     /// # Errors
     ///
@@ -208,16 +243,16 @@ impl Neighbours {
         Ok(self.answers.pop_front())
     }
 
-    /// Takes the devices of which [`Neighbours::poll`] has heard, by index, with their current hardware addresses.
+    /// Takes the devices of which it has heard in the other calls, by index, with their current hardware addresses.
     pub fn take_devices(&mut self) -> Vec<(u32, [u8; 6])> {
         std::mem::take(&mut self.devices)
     }
 
-    /// Whether [`Neighbours::poll`] has more to do although its descriptor is not readable: check
+    /// Whether [`Neighbours::poll`] or [`Neighbours::take_devices`] has more although the descriptor is not readable: check
     /// before sleeping on that.
     #[must_use]
     pub fn has_more(&self) -> bool {
-        !self.answers.is_empty() || !self.stale.is_empty()
+        !self.answers.is_empty() || !self.stale.is_empty() || !self.devices.is_empty()
     }
 
     /// Returns all of its descriptors.
@@ -231,7 +266,7 @@ impl Neighbours {
     fn look_up(&mut self, question: Question) -> io::Result<()> {
         let Some(asked) = self.asked.get(&question) else { return Ok(()) };
         let before = asked.hop;
-        let way = Way::look_up(&mut self.kernel, question)?;
+        let way = Way::look_up(&mut self.kernel, question, Ports::default())?;
         let way = way.filter(|way| way.kind == Kind::Link);
         let is_elsewhere = |way: &Way| question.device.is_some_and(|device| device != way.device);
         let elsewhere = way.as_ref().is_some_and(is_elsewhere);
@@ -253,18 +288,41 @@ impl Neighbours {
             self.tell(question, if elsewhere { Found::Elsewhere } else { Found::Unreachable });
             return Ok(());
         };
-        let entry = Entry::look_up(&mut self.kernel, hop)?;
-        match entry.unwrap_or(Entry::Unknown) {
-            Entry::Known(mac) => self.tell_at(question, hop, mac),
-            Entry::Old(mac) => {
-                self.tell_at(question, hop, mac);
-                self.prompter.prompt(hop);
+        let entry = Entry::look_up(&mut self.kernel, hop)?.unwrap_or(Entry::Unknown);
+        if before == Some(hop) {
+            // Nobody has asked anew: the same holds as of news of the hop.
+            self.take(question, hop, entry);
+            return Ok(());
+        }
+        match entry {
+            Entry::Known(_) | Entry::Bare | Entry::Sought => self.take(question, hop, entry),
+            Entry::Old(_) => {
+                self.take(question, hop, entry);
+                self.prompter.prompt(question.source, hop);
             }
-            Entry::Bare => self.tell(question, Found::Unreachable),
-            Entry::Sought => {}
-            Entry::Unknown | Entry::Failed => self.prompter.prompt(hop),
+            Entry::Unknown | Entry::Failed => self.prompter.prompt(question.source, hop),
         }
         Ok(())
+    }
+
+    /// Takes what an entry says for the answer to a question that goes by it.
+    fn take(&mut self, question: Question, hop: (u32, IpAddr), entry: Entry) {
+        match entry {
+            Entry::Known(mac) | Entry::Old(mac) => self.tell_at(question, hop, mac),
+            Entry::Failed | Entry::Bare => self.tell(question, Found::Unreachable),
+            Entry::Sought => {}
+            Entry::Unknown => self.lapse(question),
+        }
+    }
+
+    /// Forgets a question whose next hop the kernel has dropped. To prompt would make it resolve the hop for as long as we
+    /// are here, whoever is there: what it does not find it drops again. Nor is anything notified of a hop
+    /// without an entry, so whoever was told where it is has to know.
+    fn lapse(&mut self, question: Question) {
+        if let Some(Asked { told: Some(Found::At { .. }), .. }) = self.asked.get(&question) {
+            self.answers.push_back(Answer { question, found: Found::Lapsed });
+        }
+        self.forget(question);
     }
 
     fn tell_at(&mut self, question: Question, (device, _): (u32, IpAddr), mac: [u8; 6]) {
@@ -300,6 +358,9 @@ impl Neighbours {
                     entries.extend(Entry::read(body).map(|(hop, entry)| (hop, entry, gone)));
                 }
                 _ => {
+                    if [rule::RTM_NEWRULE, rule::RTM_DELRULE].contains(&kind) {
+                        self.by_ports = None;
+                    }
                     devices.extend((kind == RTM_NEWLINK).then(|| device::read(body)).flatten());
                     routes = true;
                 }
@@ -315,10 +376,11 @@ impl Neighbours {
             }
         }
         if lost {
+            self.by_ports = None;
             self.devices = device::all(&mut self.kernel)?;
         }
         for (hop, entry, gone) in entries {
-            self.hear_of(hop, if gone { Entry::Unknown } else { entry });
+            self.hear_of(hop, entry, gone)?;
         }
         if routes {
             let fresh = self.asked.iter_mut().filter(|(_, asked)| !asked.stale);
@@ -330,24 +392,15 @@ impl Neighbours {
         Ok(())
     }
 
-    fn hear_of(&mut self, hop: (u32, IpAddr), entry: Entry) {
-        let Some(behind) = self.behind.get(&hop) else { return };
+    fn hear_of(&mut self, hop: (u32, IpAddr), told: Entry, gone: bool) -> io::Result<()> {
+        let Some(behind) = self.behind.get(&hop) else { return Ok(()) };
         let questions: Vec<_> = behind.iter().copied().collect();
-        match entry {
-            Entry::Known(mac) | Entry::Old(mac) => {
-                for question in questions {
-                    self.tell_at(question, hop, mac);
-                }
-            }
-            Entry::Failed | Entry::Bare => {
-                for question in questions {
-                    self.tell(question, Found::Unreachable);
-                }
-            }
-            // The kernel dropped an unused entry, but without an entry no changes are notified.
-            Entry::Unknown => self.prompter.prompt(hop),
-            Entry::Sought => {}
+        // It may have been asked for, and be there again, since that was sent.
+        let now = if gone { Entry::look_up(&mut self.kernel, hop)? } else { Some(told) };
+        for question in questions {
+            self.take(question, hop, now.unwrap_or(Entry::Unknown));
         }
+        Ok(())
     }
 
     /// Looks some questions up again whose routes may have changed.

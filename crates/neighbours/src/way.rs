@@ -19,6 +19,12 @@ const RTA_PREFSRC: u16 = 7;
 const RTA_METRICS: u16 = 8;
 const RTA_VIA: u16 = 18;
 const RTA_ENCAP_TYPE: u16 = 21;
+/// These three since Linux 4.18; kernels before ignore them.
+const RTA_IP_PROTO: u16 = 27;
+const RTA_SPORT: u16 = 28;
+const RTA_DPORT: u16 = 29;
+/// TCP's number (IANA).
+const TCP: u8 = 6;
 const RTAX_MTU: u16 = 2;
 const RTN_UNICAST: u8 = 1;
 const RTN_LOCAL: u8 = 2;
@@ -58,16 +64,29 @@ pub struct Way {
     pub source: Option<IpAddr>,
     /// The path MTU, if the route or a router's error has set one.
     pub mtu: Option<u16>,
+    /// Rules (ip-rule(8)) lead connections with these ports another way than others to this address.
+    pub by_ports: bool,
+}
+
+/// The ports of a connection, each 0 where it is not to be asked about.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Ports {
+    pub(crate) local: u16,
+    pub(crate) remote: u16,
 }
 
 impl Way {
-    pub(crate) fn look_up(line: &mut Line, asked: Question) -> io::Result<Option<Self>> {
+    pub(crate) fn look_up(
+        line: &mut Line,
+        asked: Question,
+        ports: Ports,
+    ) -> io::Result<Option<Self>> {
         let Question { remote, source, .. } = asked;
         // There is none from an address of the other version. If asked, the kernel refuses, and complains in its log.
         if source.is_some_and(|source| source.is_ipv4() != remote.is_ipv4()) {
             return Ok(None);
         }
-        match line.get(RTM_GETROUTE, &question(asked)) {
+        match line.get(RTM_GETROUTE, &question(asked, ports)) {
             Ok(answer) => Ok(Self::read(&answer, remote, source)),
             Err(error) if NO_WAY.contains(&error.raw_os_error()) => Ok(None),
             Err(error) => Err(error),
@@ -99,11 +118,12 @@ impl Way {
             next_hop: address(RTA_GATEWAY).or(via).unwrap_or(remote),
             source: address(RTA_PREFSRC).or(source),
             mtu: mtu.filter(|&mtu| mtu > 0).map(|mtu| u16::try_from(mtu).unwrap_or(u16::MAX)),
+            by_ports: false,
         })
     }
 }
 
-fn question(Question { remote, source, device }: Question) -> Vec<u8> {
+fn question(Question { remote, source, device }: Question, ports: Ports) -> Vec<u8> {
     let bits = |address: IpAddr| if address.is_ipv4() { 32 } else { 128 };
     let mut body = vec![family(remote), bits(remote), source.map_or(0, bits)];
     body.resize(HEAD_BYTES, 0);
@@ -119,6 +139,12 @@ fn question(Question { remote, source, device }: Question) -> Vec<u8> {
         && address.is_unicast_link_local()
     {
         push(&mut body, RTA_OIF, &device.to_ne_bytes());
+    }
+    push(&mut body, RTA_IP_PROTO, &[TCP]);
+    for (kind, port) in [(RTA_SPORT, ports.local), (RTA_DPORT, ports.remote)] {
+        if port != 0 {
+            push(&mut body, kind, &port.to_be_bytes());
+        }
     }
     body
 }

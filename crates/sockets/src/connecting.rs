@@ -132,7 +132,7 @@ impl<O: Outside> Sockets<O> {
     /// Why it is the kernel's to connect: the way there does not lead over one of the devices, or the socket is
     /// bound to something else.
     pub fn source_for(&self, remote: SocketAddr, bound: SocketAddr) -> Result<IpAddr, Reason> {
-        let source = self.with(self.mine(), |world| world.source_for(remote.ip(), bound.ip()));
+        let source = self.with(self.mine(), |world| world.source_for(remote, bound));
         source.unwrap_or_else(|| Err(IN_HANDLER.to_owned()))
     }
 
@@ -296,12 +296,14 @@ impl<O: Outside> Sockets<O> {
 const IN_HANDLER: &str = "a signal handler has connected it in the middle of another call";
 
 impl World {
-    fn source_for(&mut self, remote: IpAddr, bound: IpAddr) -> Result<IpAddr, Reason> {
+    fn source_for(&mut self, remote: SocketAddr, bound: SocketAddr) -> Result<IpAddr, Reason> {
         const NO_ROUTES: &str = "the kernel's routes cannot be read";
         const ANOTHER_WAY: &str = "the way to the other end leads over none of the stack's devices";
-        let from = (!bound.is_unspecified()).then_some(bound);
+        const BY_PORTS: &str =
+            "a rule (ip-rule(8)) leads connections with its ports another way than others";
+        let from = Some(bound.ip()).filter(|from| !from.is_unspecified());
         let ways = self.ways().ok_or(NO_ROUTES)?;
-        let way = ways.way(remote, from).map_err(|error| format!("{NO_ROUTES}: {error}"))?;
+        let way = ways.way(bound, remote).map_err(|error| format!("{NO_ROUTES}: {error}"))?;
         let way = way.ok_or("the kernel knows no way to the other end")?;
         if way.kind != neighbours::Kind::Link {
             return Err(ANOTHER_WAY.to_owned());
@@ -312,6 +314,10 @@ impl World {
         };
         if !link.has_on(way.device, source) {
             return Err(format!("it is bound to an address that {} does not have", link.name));
+        }
+        // The stack has one way for all connections to an address.
+        if way.by_ports {
+            return Err(BY_PORTS.to_owned());
         }
         if let Some(why) = self.one_each.reason(Side::Opened) {
             return Err(why.to_owned());

@@ -58,6 +58,7 @@ impl World {
                 neighbours::Found::At { mac, mtu, .. } => Found::At { mac: Mac(mac), mtu },
                 neighbours::Found::Elsewhere => Found::Elsewhere,
                 neighbours::Found::Unreachable => Found::Unreachable,
+                neighbours::Found::Lapsed => Found::Lapsed,
             };
             let has_asked = |link: &&mut Link| device.is_some_and(|device| link.has_device(device));
             for link in self.links().iter_mut().filter(has_asked) {

@@ -414,6 +414,31 @@ fn without_any_answer_a_connection_fails_and_a_way_that_was_known_goes_on() {
 }
 
 #[test]
+fn what_the_kernel_no_longer_follows_goes_on_and_is_asked_for_by_who_uses_it() {
+    let mut host = Host::new();
+    let listener = host.listens();
+    host.segment(PORT, Flags::SYN, PEER_ISS, SeqNumber(0));
+    let first = host.take()[0].seq;
+    host.segment(PORT, Flags::ACK, PEER_ISS + 1, first + 1);
+    let socket = host.stack.accept(listener).unwrap();
+    host.told(at(ROUTER));
+    host.events();
+    host.told(Found::Lapsed);
+    host.wait(Duration::from_secs(10));
+    assert_eq!(host.asked(), [] as [IpAddr; 0], "it rests");
+    host.stack.send(host.now, socket, b"hello", false).unwrap();
+    assert_eq!(host.take()[0].to, ROUTER);
+    assert_eq!(host.asked(), [IpAddr::V4(PEER)]);
+    host.told(at(OTHER));
+    host.told(Found::Lapsed);
+    // The peer speaks first.
+    host.segment(PORT, Flags::ACK, PEER_ISS + 1, first + 6);
+    assert_eq!(host.asked(), [IpAddr::V4(PEER)]);
+    host.stack.send(host.now, socket, b"hello", false).unwrap();
+    assert_eq!(host.take()[0].to, OTHER);
+}
+
+#[test]
 fn a_syn_is_answered_the_way_it_came_and_asked_about_when_it_was_no_lie() {
     let mut host = Host::new();
     let listener = host.listens();

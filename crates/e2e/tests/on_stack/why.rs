@@ -27,12 +27,14 @@ const ASKED_FOR: &str = "the program asks for a socket of the kernel's (SOCK_KER
 const LOOPBACK: &str = "it listens at an address of the loopback device";
 const ANOTHER_WAY: &str = "the way to the other end leads over none of the stack's devices";
 
+const BY_PORTS: &str =
+    "a rule (ip-rule(8)) leads connections with its ports another way than others";
 const BY_ANOTHER: &str = "is on the stack of another program, which has a guardian of its own";
 const ELSEWHERE: &str = "another process may have had it before it was connected";
 const CAME_ANOTHER_WAY: &str = "it came to the kernel: not over one of the stack's devices";
 
 /// What `uncork stack why` must say of each socket of `py/places.py`, and its exit status.
-const PLACES: [(&str, &str, i32); 16] = [
+const PLACES: [(&str, &str, i32); 17] = [
     ("listener", "on the stack: it listens there, and on the kernel for other ways", 0),
     ("twin", "on the stack: it listens there, and on the kernel for other ways", 0),
     ("accepted", "on the stack: it was accepted there", 0),
@@ -48,6 +50,7 @@ const PLACES: [(&str, &str, i32); 16] = [
     ("asynchronous", ASYNC, 1),
     ("owned", OWNED, 1),
     ("streamed", STREAM, 1),
+    ("by-port", BY_PORTS, 1),
     ("forked", ELSEWHERE, 1),
 ];
 
@@ -55,6 +58,12 @@ const PLACES: [(&str, &str, i32); 16] = [
 fn uncork(arguments: &[&str]) -> Result<(String, Option<i32>)> {
     let finished = run(Command::new(artifact::uncork()?).args(arguments), LONG)?;
     Ok((finished.stdout + &finished.stderr, finished.status.code()))
+}
+
+/// Has the kernel send what goes to one port of theirs by a router that is not there.
+fn lead_aside(hosts: &Hosts) -> Result<()> {
+    hosts.ours.ip(&format!("route add {THEIRS} via 10.95.0.99 dev eth0 table 100"))?;
+    hosts.ours.ip(&format!("rule add ipproto tcp dport {} lookup 100", PORT + 4))
 }
 
 /// Returns the descriptors that the program has named, once it has named all.
@@ -75,6 +84,7 @@ fn nobody_can_tell_why_a_socket_is_not_on_the_stack() -> Result<()> {
     let hosts = Hosts::new("why")?;
     let scratch = Scratch::new()?;
     let far = kernel_nginx(&hosts, &scratch, PORT)?;
+    lead_aside(&hosts)?;
     let mut command = hosts.on_stack("/usr/bin/python3")?;
     command.arg(artifact::source("py/places.py")).args([&PORT.to_string(), THEIRS]);
     let server = Daemon::on_stack(command, &scratch.path("log"), &hosts, PORT)?;
@@ -135,6 +145,7 @@ fn the_report_at_the_end_does_not_know_the_stack() -> Result<()> {
     let hosts = Hosts::new("whyend")?;
     let scratch = Scratch::new()?;
     let far = kernel_nginx(&hosts, &scratch, PORT)?;
+    lead_aside(&hosts)?;
     let mut command = hosts.on_stack("/usr/bin/python3")?;
     command.arg(artifact::source("py/places.py")).args([&PORT.to_string(), THEIRS]);
     let stats = scratch.path("stats.json");
@@ -158,6 +169,7 @@ fn the_report_at_the_end_does_not_know_the_stack() -> Result<()> {
         (ASYNC, 1),
         (OWNED, 1),
         (STREAM, 1),
+        (BY_PORTS, 1),
         (ASKED_FOR, 1),
         (LOOPBACK, 1),
         (ANOTHER_WAY, 1),

@@ -57,6 +57,7 @@ impl Program for Asker {
             let found = match answer.found {
                 neighbours::Found::At { mac, mtu, .. } => Found::At { mac: Mac(mac), mtu },
                 neighbours::Found::Elsewhere | neighbours::Found::Unreachable => Found::Unreachable,
+                neighbours::Found::Lapsed => Found::Lapsed,
             };
             stack.set_neighbour(now, answer.question.remote, found);
         }

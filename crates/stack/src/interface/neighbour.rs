@@ -48,6 +48,9 @@ pub enum Found {
     Elsewhere,
     /// Nowhere: there is no route, or the next hop does not answer.
     Unreachable,
+    /// Where it was told last, but changes are no longer told: the kernel has dropped its entry. It is requested anew as soon
+    /// as something is sent there, or comes from there; what has no connection any more is not.
+    Lapsed,
 }
 
 #[derive(Debug)]
@@ -57,7 +60,7 @@ struct Neighbour {
     mac: Option<Mac>,
     /// The path MTU, if it was told.
     mtu: Option<u16>,
-    /// `mac` is only the source of the peer's SYN.
+    /// `mac` is only the source of the peer's SYN, or what was told before the kernel dropped its entry.
     assumed: bool,
     /// The kernel routes by another device: [`Found::Elsewhere`].
     elsewhere: bool,
@@ -308,7 +311,7 @@ impl Neighbours {
     }
 
     /// Records what the driver of the stack says about the way to `address`. Returns the neighbour, and the
-    /// connections that waited for it.
+    /// connections that waited for it; nothing if they are to go on as before.
     pub(crate) fn tell(
         &mut self,
         address: IpAddr,
@@ -322,6 +325,12 @@ impl Neighbours {
             Found::At { mac, mtu } => (Some(mac), mtu),
             Found::Elsewhere => (entry.mac, None),
             Found::Unreachable => (None, entry.mtu),
+            Found::Lapsed => {
+                // Whichever comes first, what is sent or what confirms it, requests it.
+                entry.assumed = entry.mac.is_some();
+                entry.fresh_until = entry.fresh_until.min(now);
+                return None;
+            }
         };
         entry.assumed = false;
         entry.elsewhere = found == Found::Elsewhere;
@@ -517,6 +526,37 @@ mod tests {
         assert_eq!(neighbours.mac(id, now), None);
         neighbours.tell(address(), Found::Elsewhere, now);
         assert!(!neighbours.is_known(id), "nobody has come from there");
+    }
+
+    #[test]
+    fn what_has_lapsed_is_used_and_requested_once_it_is_needed() {
+        let at = Instant::from_millis;
+        let told = || {
+            let mut neighbours = Neighbours::new(true);
+            let id = neighbours.find_or_add(address());
+            neighbours.mac(id, at(0));
+            assert_eq!(neighbours.poll_outside_question(), Some(address()));
+            neighbours.tell(address(), Found::At { mac: MAC, mtu: Some(1400) }, at(0));
+            assert!(neighbours.tell(address(), Found::Lapsed, at(10)).is_none());
+            assert_eq!(neighbours.poll_outside_question(), None, "nothing has needed it");
+            (neighbours, id)
+        };
+        // By what is sent.
+        let (mut neighbours, id) = told();
+        assert_eq!(neighbours.fresh(id, at(20)), None);
+        assert_eq!((neighbours.mac(id, at(20)), neighbours.mtu(id)), (Some(MAC), Some(1400)));
+        assert_eq!(neighbours.poll_outside_question(), Some(address()));
+        assert_eq!(neighbours.mac(id, at(21)), Some(MAC));
+        assert_eq!(neighbours.poll_outside_question(), None, "it is requested already");
+        // By what has come, which would keep it fresh without end.
+        let (mut neighbours, id) = told();
+        neighbours.confirm(id, at(20));
+        assert_eq!(neighbours.poll_outside_question(), Some(address()));
+        let other = Mac([2, 0, 0, 0, 0, 8]);
+        neighbours.tell(address(), Found::At { mac: other, mtu: None }, at(30));
+        assert_eq!(neighbours.fresh(id, at(30)), Some(other));
+        neighbours.confirm(id, at(40));
+        assert_eq!(neighbours.poll_outside_question(), None);
     }
 
     #[test]

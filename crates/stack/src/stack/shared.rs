@@ -160,6 +160,7 @@ impl Stack {
             }
             Found::Elsewhere if self.interface.neighbours.is_known(id) => self.resume(waiting),
             Found::Elsewhere | Found::Unreachable => self.fail_all_unreachable(waiting, now),
+            Found::Lapsed => {}
         }
     }
 
