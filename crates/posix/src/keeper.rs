@@ -136,6 +136,11 @@ impl<K: Kernel> Posix<K> {
                 TICKING | STARTING => return true,
                 BARRED | LEAVING => return false,
                 NONE => {
+                    // A thread that a child of vfork makes is the child's, and ends with it, while the
+                    // state is the parent's. This may run without thread-local storage.
+                    if self.is_other_process() {
+                        return false;
+                    }
                     if keeper.state.compare_exchange(NONE, STARTING, SeqCst, SeqCst).is_ok() {
                         return self.make_keeper();
                     }

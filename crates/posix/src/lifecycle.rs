@@ -474,7 +474,7 @@ impl<K: Kernel> Posix<K> {
         call: Call,
         is_empty: impl FnOnce() -> bool,
     ) -> Result<Option<Filling<'_>>, Errno> {
-        let Some(at) = self.find(fd) else { return Ok(None) };
+        let Some(at) = self.find(fd).filter(|_| !self.is_vfork_child()) else { return Ok(None) };
         let previous = current::replace(fd);
         if previous != fd && previous >= 0 {
             self.end_other(previous, Call::Turn);

@@ -1,6 +1,7 @@
 //! What a call means, against a fake kernel.
 
 mod alarm;
+mod children;
 mod fake;
 mod interleavings;
 mod others;

@@ -1,0 +1,62 @@
+//! Children of vfork, which run in their parent's memory, and what goes on beside a fork.
+
+use super::*;
+
+/// Makes the calling thread a child of vfork, beside what other threads of its parent hold.
+fn vfork(posix: &Posix<Fake>) {
+    crate::local::current::set(-1);
+    crate::local::local(|local| local.vforked.set(true));
+    posix.kernel.become_another_process();
+}
+
+/// The thread would be the child's and end with it, and the parent would count on it.
+#[test]
+fn a_child_of_vfork_makes_no_timer_for_its_parent() {
+    for hold in [Hold::Kernel, Hold::User] {
+        let posix = holding(hold);
+        posix.before_vfork();
+        posix.kernel.become_another_process();
+        burst(&posix, FD, 3);
+        assert_eq!(packets(&posix, FD), [2, 2, 2], "{hold:?}: each as the child made it");
+        assert!(!posix.kernel.keeper_started(), "{hold:?}");
+        posix.kernel.come_back();
+        burst(&posix, OTHER, 3);
+        assert!(posix.kernel.keeper_started(), "{hold:?}");
+        assert_eq!(packets(&posix, OTHER), [], "{hold:?}: the parent holds");
+        posix.kernel.pass(Duration::from_millis(2));
+        posix.tick();
+        assert_eq!(packets(&posix, OTHER), [6], "{hold:?}");
+    }
+}
+
+#[test]
+fn a_child_of_vfork_pushes_nothing_of_its_parents_through_its_own_descriptors() {
+    type Call = fn(&Posix<Fake>);
+    let calls: [(&str, Call); 5] = [
+        ("write", |posix| burst(posix, FD, 1)),
+        ("read", |posix| _ = posix.before_read(FD, crate::Call::Read)),
+        ("poll", |posix| posix.before_poll([FD].into_iter(), crate::Call::Poll)),
+        ("ioctl", |posix| posix.asking_queue(FD)),
+        ("sendfile", |posix| {
+            let file = posix.filling(FD, fake::FILE, 3, crate::Call::Sendfile, || true).unwrap();
+            assert!(file.is_none());
+        }),
+    ];
+    for hold in [Hold::Kernel, Hold::User] {
+        for (name, call) in calls {
+            let posix = holding(hold);
+            burst(&posix, FD, 1);
+            posix.before_read(FD, crate::Call::Read);
+            burst(&posix, FD, 3);
+            vfork(&posix);
+            let (calls, writes) = (posix.kernel.calls(), usize::from(name == "write"));
+            call(&posix);
+            assert_eq!(posix.kernel.calls(), calls + writes, "{hold:?}, {name}");
+            posix.kernel.come_back();
+            posix.kernel.pass(Duration::from_millis(2));
+            posix.tick();
+            let bytes = posix.kernel.delivered(FD).len();
+            assert_eq!(bytes, 2 + 6 + 2 * writes, "{hold:?}, {name}");
+        }
+    }
+}
