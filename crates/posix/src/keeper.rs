@@ -292,8 +292,12 @@ impl<K: Kernel> Posix<K> {
 
     /// Runs `call` while there is no timer thread: it changes what the threads of a process share
     /// (its user, its namespaces), and a thread that libc does not know would keep the old ones.
-    /// `ended` waits for the thread's end.
+    /// `ended` waits for the thread's end. In a child of vfork the call changes the child alone, and
+    /// the thread is its parent's.
     pub fn without_keeper<T>(&self, ended: impl FnOnce(), call: impl FnOnce() -> T) -> T {
+        if self.is_vfork_child() {
+            return call();
+        }
         while self.keeper.without.swap(true, SeqCst) {
             self.kernel.give_way();
         }

@@ -60,3 +60,22 @@ fn a_child_of_vfork_pushes_nothing_of_its_parents_through_its_own_descriptors() 
         }
     }
 }
+
+#[test]
+fn a_child_of_vfork_that_changes_its_user_leaves_its_parents_timer_alone() {
+    for hold in [Hold::Kernel, Hold::User] {
+        let posix = holding(hold);
+        burst(&posix, FD, 1);
+        posix.before_read(FD, Call::Read);
+        burst(&posix, FD, 3);
+        vfork(&posix);
+        let calls = posix.kernel.calls();
+        let called = posix.without_keeper(|| panic!("the parent's thread ends"), || true);
+        assert!(called, "{hold:?}");
+        assert_eq!(posix.kernel.calls(), calls, "{hold:?}: nothing is sent");
+        posix.kernel.come_back();
+        posix.kernel.pass(Duration::from_millis(2));
+        posix.tick();
+        assert_eq!(posix.kernel.delivered(FD).len(), 2 + 6, "{hold:?}");
+    }
+}
