@@ -108,7 +108,7 @@ impl<K: Kernel> Posix<K> {
                 self.opened(fd, Origin::Accepted(listener));
             }
             None if self.kernel.is_tcp(fd) => self.opened(fd, Origin::Accepted(listener)),
-            None => {}
+            None => self.forget(fd),
         }
     }
 
@@ -131,6 +131,8 @@ impl<K: Kernel> Posix<K> {
     pub fn returned(&self, fd: i32) {
         if self.kernel.is_tcp(fd) {
             self.opened(fd, Origin::Inherited);
+        } else {
+            self.forget(fd);
         }
     }
 
@@ -162,12 +164,18 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// Forgets `fd`, which turned out not to be a socket: it was closed and reused without our knowing.
+    /// Forgets what is known of `fd`, which has appeared, or has turned out, to be no TCP socket: the one that was there
+    /// was closed without our knowing (by its system call, by io_uring). In a child of vfork only the child's was.
     pub fn forget(&self, fd: i32) {
-        if let (Some(at), Some(byte)) = (self.find(fd), self.kernel.state(fd)) {
-            self.end_hold(at);
-            byte.store(state::UNKNOWN, SeqCst);
+        let Some(byte) = self.kernel.state(fd) else { return };
+        let known = byte.load(Relaxed);
+        if !matches!(known, state::READY | state::WAITS | state::TCP) || self.is_vfork_child() {
+            return;
         }
+        if let Some(at) = self.find(fd) {
+            self.end_hold(at);
+        }
+        byte.store(state::UNKNOWN, SeqCst);
     }
 
     /// Passes on what this connection has learnt to the next one of its kind: the next that its listener accepts, or the
@@ -256,7 +264,10 @@ impl<K: Kernel> Posix<K> {
 
     /// Notes that `new` is a duplicate of `old`.
     pub fn duplicated(&self, old: i32, new: i32) {
-        let Some(at) = self.find(old).filter(|_| !self.is_vfork_child()) else { return };
+        let Some(at) = self.find(old) else { return self.forget(new) };
+        if self.is_vfork_child() {
+            return;
+        }
         self.opened(new, Origin::Inherited);
         if let Some(twin) = self.find(new) {
             // It has a buffer of its own, which always stays empty.

@@ -2,6 +2,7 @@
 
 mod alarm;
 mod children;
+mod descriptors;
 mod fake;
 mod interleavings;
 mod others;

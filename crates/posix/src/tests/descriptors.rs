@@ -1,0 +1,46 @@
+//! Descriptors that appear where another one was, and what they have from those that they come from.
+
+use super::fake::{FILE, PIPE};
+use super::*;
+
+/// A number that a TCP socket had, with something held, until it was closed without our knowing.
+fn with_closed_unseen() -> Posix<Fake> {
+    let posix = holding(Hold::Kernel);
+    posix.opened(PIPE, Origin::Made);
+    burst(&posix, PIPE, 1);
+    assert_eq!(posix.kernel.held().count.load(Relaxed), 1);
+    posix
+}
+
+#[test]
+fn what_appears_where_a_socket_was_closed_unseen_is_not_taken_for_it() {
+    type Way = fn(&Posix<Fake>);
+    let ways: [(&str, Way); 4] = [
+        ("socket", |posix| posix.forget(PIPE)),
+        ("accept", |posix| posix.accepted(PIPE, FILE)),
+        ("dup", |posix| posix.duplicated(FILE, PIPE)),
+        ("recvmsg", |posix| posix.inherited(PIPE)),
+    ];
+    for (name, appear) in ways {
+        let posix = with_closed_unseen();
+        appear(&posix);
+        assert!(posix.find(PIPE).is_none(), "{name}");
+        assert_eq!(posix.kernel.held().count.load(Relaxed), 0, "{name}");
+
+        // It is the child's, and its parent's socket is still there.
+        let posix = with_closed_unseen();
+        crate::local::local(|local| local.vforked.set(true));
+        posix.kernel.become_another_process();
+        appear(&posix);
+        assert!(posix.find(PIPE).is_some(), "{name}");
+    }
+}
+
+#[test]
+fn a_number_that_was_a_files_may_block_when_it_is_another() {
+    let posix = holding(Hold::Kernel);
+    assert!(!posix.may_wait(FILE));
+    posix.forget(FILE);
+    let byte = posix.kernel.state(FILE).unwrap();
+    assert_eq!(byte.load(Relaxed), crate::kernel::state::UNKNOWN);
+}
