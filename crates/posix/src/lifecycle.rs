@@ -58,7 +58,9 @@ impl<K: Kernel> Posix<K> {
                 u32::from(asked) * flag::ASKED_NODELAY
             }
             Origin::Inherited => {
-                flag::SHARED | (u32::from(self.kernel.nodelay(fd)) * flag::ASKED_NODELAY)
+                flag::SHARED
+                    | (u32::from(self.kernel.nodelay(fd)) * flag::ASKED_NODELAY)
+                    | (u32::from(self.kernel.has_protocol(fd)) * flag::ULP)
             }
         };
         let settings = self.settings();

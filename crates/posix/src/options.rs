@@ -33,7 +33,8 @@ impl<K: Kernel> Posix<K> {
                 }
             }
             Opt::Ulp => {
-                at.socket.set(flag::ULP);
+                // It runs on the connection, whatever number that is written to by.
+                self.each_twin(at, |twin| _ = twin.socket.set(flag::ULP));
                 self.end_burst(at, Call::Setsockopt);
                 self.see_writers_off(at);
                 self.drain(at);

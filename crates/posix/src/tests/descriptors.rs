@@ -44,3 +44,37 @@ fn a_number_that_was_a_files_may_block_when_it_is_another() {
     let byte = posix.kernel.state(FILE).unwrap();
     assert_eq!(byte.load(Relaxed), crate::kernel::state::UNKNOWN);
 }
+
+/// Returns whether writes to it go through as the program makes them.
+fn is_left_alone(posix: &Posix<Fake>, fd: i32) -> bool {
+    let at = posix.find(fd).unwrap();
+    posix.plan_write(at, 2, WriteFlags::default()) == Plan::Pass
+}
+
+/// Records are not bytes: each MSG_MORE, and each small write, would change them.
+#[test]
+fn what_comes_with_ktls_from_outside_is_left_alone() {
+    for hold in [Hold::Kernel, Hold::User] {
+        let posix = holding(hold);
+        posix.kernel.encrypt(7);
+        for fd in [7, 8] {
+            posix.inherited(fd);
+        }
+        assert!(is_left_alone(&posix, 7), "{hold:?}");
+        assert!(!is_left_alone(&posix, 8), "{hold:?}");
+    }
+}
+
+#[test]
+fn ktls_on_one_descriptor_is_on_its_duplicates() {
+    for hold in [Hold::Kernel, Hold::User] {
+        let posix = holding(hold);
+        posix.sharing(FD, Call::Dup);
+        posix.duplicated(FD, 7);
+        posix.kernel.make_twins(FD, 7);
+        posix.setting(posix.find(7).unwrap(), Opt::Ulp, true);
+        assert!(is_left_alone(&posix, FD), "{hold:?}");
+        assert!(is_left_alone(&posix, 7), "{hold:?}");
+        assert!(!is_left_alone(&posix, OTHER), "{hold:?}");
+    }
+}
