@@ -65,6 +65,10 @@ impl<K: Kernel> Posix<K> {
     /// Returns whether the timer looks at what is held and marked before the bound is over.
     #[inline]
     fn bound_hold(&self, since: Instant, alone: bool, mut before_call: impl FnMut()) -> bool {
+        if self.keeper.is_paused() {
+            before_call();
+            return false;
+        }
         if !self.keeper.is_ticking() {
             before_call();
             if !self.rouse_keeper() {

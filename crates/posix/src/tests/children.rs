@@ -2,6 +2,8 @@
 
 use super::*;
 
+const BOUND: Duration = Duration::from_millis(1);
+
 /// Makes the calling thread a child of vfork, beside what other threads of its parent hold.
 fn vfork(posix: &Posix<Fake>) {
     crate::local::current::set(-1);
@@ -78,4 +80,40 @@ fn a_child_of_vfork_that_changes_its_user_leaves_its_parents_timer_alone() {
         posix.tick();
         assert_eq!(posix.kernel.delivered(FD).len(), 2 + 6, "{hold:?}");
     }
+}
+
+/// A large process takes a hundred times the bound to fork, and the timer must not look meanwhile.
+#[test]
+fn what_other_threads_write_during_a_fork_leaves_at_once() {
+    for hold in [Hold::Kernel, Hold::User] {
+        let posix = holding(hold);
+        burst(&posix, FD, 1);
+        posix.before_read(FD, Call::Read);
+        burst(&posix, FD, 2);
+        posix.before_fork();
+        assert_eq!(packets(&posix, FD), [2, 4], "{hold:?}");
+        burst(&posix, FD, 3);
+        burst(&posix, OTHER, 2);
+        assert_eq!(posix.tick(), Next::Tick(BOUND / 16), "{hold:?}: it does not look");
+        assert_eq!(posix.kernel.delivered(FD).len(), 2 + 4 + 6, "{hold:?}");
+        assert_eq!(posix.kernel.delivered(OTHER).len(), 4, "{hold:?}");
+        posix.after_fork_in_parent();
+        posix.before_read(FD, Call::Read);
+        burst(&posix, FD, 3);
+        assert_eq!(posix.kernel.delivered(FD).len(), 2 + 4 + 6, "{hold:?}: held again");
+        posix.kernel.pass(2 * BOUND);
+        posix.tick();
+        assert_eq!(posix.kernel.delivered(FD).len(), 2 + 4 + 6 + 6, "{hold:?}");
+    }
+}
+
+/// A writer has seen no fork, and holds after what was held was sent and before the timer stops.
+#[test]
+fn what_a_thread_holds_while_a_fork_begins_is_sent_before_it() {
+    let posix = holding(Hold::Kernel);
+    burst(&posix, FD, 1);
+    posix.before_read(FD, Call::Read);
+    burst(&posix, FD, 2);
+    posix.pause_keeper();
+    assert_eq!(packets(&posix, FD), [2, 4]);
 }
