@@ -70,7 +70,8 @@ impl<K: Kernel> Posix<K> {
             return self.pass_write(at, flags);
         }
         const GATHERED: u32 = flag::GATHERS | flag::CONNECTED;
-        if socket.flags() & (GATHERED | flag::SHARED) == GATHERED {
+        // Memory for a buffer may have to wait for the end of a fork.
+        if socket.flags() & (GATHERED | flag::SHARED) == GATHERED && !self.keeper.is_paused() {
             return Plan::Gather;
         }
         if socket.held.load(Relaxed) == held::KERNEL && self.may_hold_plainly(socket, bytes) {

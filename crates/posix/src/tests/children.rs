@@ -94,6 +94,12 @@ fn what_other_threads_write_during_a_fork_leaves_at_once() {
         assert_eq!(packets(&posix, FD), [2, 4], "{hold:?}");
         burst(&posix, FD, 3);
         burst(&posix, OTHER, 2);
+        // One that another thread has accepted meanwhile is no other process's.
+        posix.opened(7, Origin::Made);
+        burst(&posix, 7, 2);
+        let plan = posix.plan_write(posix.find(7).unwrap(), 2, WriteFlags::default());
+        assert!(matches!(plan, Plan::Send { .. }), "{hold:?}: {plan:?}");
+        assert_eq!(posix.kernel.delivered(7).len(), 4, "{hold:?}");
         assert_eq!(posix.tick(), Next::Tick(BOUND / 16), "{hold:?}: it does not look");
         assert_eq!(posix.kernel.delivered(FD).len(), 2 + 4 + 6, "{hold:?}");
         assert_eq!(posix.kernel.delivered(OTHER).len(), 4, "{hold:?}");
