@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use uncork_cork::{Cork, Rhythm};
 
-use crate::config::{Hold, Scope};
+use crate::config::{Hold, Scope, Spin};
 use crate::gather::Gathered;
 use crate::kernel::{Errno, Kernel, state};
 use crate::local::{current, local};
@@ -55,12 +55,18 @@ impl<K: Kernel> Posix<K> {
                     || self.kernel.nodelay(fd),
                     |parent| parent.is(flag::ASKED_NODELAY),
                 );
-                u32::from(asked) * flag::ASKED_NODELAY
+                // The low-water mark, too (tcp_create_openreq_child, by sk_clone).
+                let low = parent.map_or_else(
+                    || self.begins_with_low_water(fd),
+                    |parent| parent.is(flag::LOW_WATER),
+                );
+                (u32::from(asked) * flag::ASKED_NODELAY) | (u32::from(low) * flag::LOW_WATER)
             }
             Origin::Inherited => {
                 flag::SHARED
                     | (u32::from(self.kernel.nodelay(fd)) * flag::ASKED_NODELAY)
                     | (u32::from(self.kernel.has_protocol(fd)) * flag::ULP)
+                    | (u32::from(self.begins_with_low_water(fd)) * flag::LOW_WATER)
             }
         };
         let settings = self.settings();
@@ -84,6 +90,11 @@ impl<K: Kernel> Posix<K> {
         if settings.debug >= 1 && !settings.autocork {
             self.say_opened(Socketed { fd, socket }, origin);
         }
+    }
+
+    /// Returns whether SO_RCVLOWAT was set before the library knew of the socket. Only a spin asks for it.
+    fn begins_with_low_water(&self, fd: i32) -> bool {
+        self.settings().spin != Spin::Off && self.kernel.low_water(fd) > 1
     }
 
     /// Resets a record to that of a new socket.

@@ -332,6 +332,10 @@ impl Kernel for Linux {
         asked.is_ok() && len > 0
     }
 
+    fn low_water(&self, fd: i32) -> u32 {
+        option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT).map_or(1, |bytes| bytes as u32)
+    }
+
     fn max_segment(&self, fd: i32) -> u32 {
         option(fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG).map_or(0, |bytes| bytes as u32)
     }

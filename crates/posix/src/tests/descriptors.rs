@@ -78,3 +78,27 @@ fn ktls_on_one_descriptor_is_on_its_duplicates() {
         assert!(!is_left_alone(&posix, OTHER), "{hold:?}");
     }
 }
+
+/// A try that does not wait takes less than the mark, for which the program's own read would wait.
+#[test]
+fn who_waits_for_many_bytes_is_known_however_the_socket_came() {
+    let spin = crate::config::Spin::For(Duration::from_micros(50));
+    let posix = process(Settings { spin, ..Settings::default() });
+    let waits_for_many = |fd| posix.has_low_water(posix.find(fd).unwrap());
+    posix.opened(FD, Origin::Made);
+    posix.was_set(posix.find(FD).unwrap(), Opt::LowWater, true);
+    assert!(waits_for_many(FD));
+    posix.sharing(FD, Call::Dup);
+    posix.duplicated(FD, 7);
+    posix.kernel.make_twins(FD, 7);
+    assert!(waits_for_many(7));
+    posix.accepted(8, FD);
+    assert!(waits_for_many(8));
+    posix.kernel.set_low_water(9, 100);
+    posix.inherited(9);
+    assert!(waits_for_many(9));
+    posix.inherited(10);
+    assert!(!waits_for_many(10));
+    posix.was_set(posix.find(7).unwrap(), Opt::LowWater, false);
+    assert!(!waits_for_many(FD));
+}

@@ -38,6 +38,7 @@ struct Wire {
     nodelay: bool,
     nonblocking: bool,
     protocol: bool,
+    low_water: u32,
     error: Option<Errno>,
     closed: bool,
     shut: bool,
@@ -52,6 +53,7 @@ impl Default for Wire {
             nodelay: false,
             nonblocking: false,
             protocol: false,
+            low_water: 1,
             error: None,
             closed: false,
             shut: false,
@@ -178,6 +180,10 @@ impl Fake {
     /// Lets kTLS run on a socket.
     pub(super) fn encrypt(&self, fd: i32) {
         self.wire(fd, |wire| wire.protocol = true);
+    }
+
+    pub(super) fn set_low_water(&self, fd: i32, bytes: u32) {
+        self.wire(fd, |wire| wire.low_water = bytes);
     }
 
     /// Makes two descriptors those of one socket, as far as one can tell by asking for it.
@@ -407,6 +413,10 @@ impl Kernel for Fake {
 
     fn has_protocol(&self, fd: i32) -> bool {
         self.wire(fd, |wire| wire.protocol)
+    }
+
+    fn low_water(&self, fd: i32) -> u32 {
+        self.wire(fd, |wire| wire.low_water)
     }
 
     fn max_segment(&self, _: i32) -> u32 {
