@@ -50,17 +50,19 @@ impl<K: Kernel> Posix<K> {
             Origin::Accepted(listener) => {
                 let parent = self.find(listener).map(|at| at.socket);
                 cork = parent.map_or(cork, |parent| Cork::with_rhythm(parent.cork().rhythm()));
-                // TCP_NODELAY is inherited from the listener (tcp(7) does not say so; accepted sockets are clones).
-                let asked = parent.map_or_else(
-                    || self.kernel.nodelay(fd),
-                    |parent| parent.is(flag::ASKED_NODELAY),
+                // TCP_NODELAY is inherited from the listener (tcp(7) does not say so; accepted sockets are clones),
+                // whoever has set it there.
+                const NODELAY: u32 = flag::ASKED_NODELAY | flag::FORCED_NODELAY;
+                let nodelay = parent.map_or_else(
+                    || u32::from(self.kernel.nodelay(fd)) * flag::ASKED_NODELAY,
+                    |parent| parent.flags() & NODELAY,
                 );
                 // The low-water mark, too (tcp_create_openreq_child, by sk_clone).
                 let low = parent.map_or_else(
                     || self.begins_with_low_water(fd),
                     |parent| parent.is(flag::LOW_WATER),
                 );
-                (u32::from(asked) * flag::ASKED_NODELAY) | (u32::from(low) * flag::LOW_WATER)
+                nodelay | (u32::from(low) * flag::LOW_WATER)
             }
             Origin::Inherited => {
                 flag::SHARED
@@ -234,8 +236,9 @@ impl<K: Kernel> Posix<K> {
             self.end_burst(at, call);
             self.see_writers_off(at);
             self.drain(at);
-            // Both descriptors answer getsockopt(TCP_NODELAY) from the same knowledge.
-            if !at.socket.is(flag::PASSED) {
+            // Both descriptors answer getsockopt(TCP_NODELAY) from the same knowledge. What is not connected yet may be
+            // about to listen, and would leave the option to all that it accepts.
+            if !at.socket.is(flag::PASSED) && at.socket.is(flag::CONNECTED) {
                 at.socket.set(flag::SENT);
                 self.ensure_nodelay(at);
             }

@@ -72,7 +72,7 @@ impl<K: Kernel> Posix<K> {
                 }
             }
         });
-        if !on && at.socket.is(flag::FORCED_NODELAY) && !at.socket.is(flag::PASSED) {
+        if !on && self.has_forced_nodelay(at) && !at.socket.is(flag::PASSED) {
             // Nagle stays off for a socket that we help.
             self.kernel.push(at.fd);
         } else if !on {
@@ -95,9 +95,8 @@ impl<K: Kernel> Posix<K> {
     pub fn answer(&self, at: Socketed<'_>, option: Opt) -> Option<i32> {
         match option {
             Opt::Nodelay => {
-                let flags = at.socket.flags();
-                (flags & (flag::FORCED_NODELAY | flag::ASKED_NODELAY) == flag::FORCED_NODELAY)
-                    .then_some(0)
+                let asked = at.socket.is(flag::ASKED_NODELAY);
+                (!asked && self.has_forced_nodelay(at)).then_some(0)
             }
             Opt::Error => match at.socket.take_late_error() {
                 0 => None,
@@ -105,6 +104,16 @@ impl<K: Kernel> Posix<K> {
             },
             _ => None,
         }
+    }
+
+    /// Returns whether we have set TCP_NODELAY: by this descriptor, or by a duplicate that was made
+    /// before the socket was connected.
+    fn has_forced_nodelay(&self, at: Socketed<'_>) -> bool {
+        let mut forced = at.socket.is(flag::FORCED_NODELAY);
+        if !forced {
+            self.each_twin(at, |twin| forced |= twin.socket.is(flag::FORCED_NODELAY));
+        }
+        forced
     }
 
     /// Returns whether a blocking read of this socket waits for more than one byte.

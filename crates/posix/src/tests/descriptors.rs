@@ -102,3 +102,47 @@ fn who_waits_for_many_bytes_is_known_however_the_socket_came() {
     posix.was_set(posix.find(7).unwrap(), Opt::LowWater, false);
     assert!(!waits_for_many(FD));
 }
+
+/// Programs move a socket to a higher number before it listens (F_DUPFD).
+#[test]
+fn what_is_duplicated_before_it_is_connected_does_not_leave_nodelay_to_what_it_accepts() {
+    let posix = holding(Hold::Kernel);
+    posix.sharing(FD, Call::Dup);
+    posix.duplicated(FD, 7);
+    posix.closing(FD, Call::Close);
+    posix.listens(7);
+    assert!(!posix.kernel.nodelay_in_force(FD));
+
+    // Of one that was connected before, the accepted ones have it.
+    burst(&posix, OTHER, 2);
+    posix.before_read(OTHER, Call::Read);
+    posix.sharing(OTHER, Call::Dup);
+    assert!(posix.kernel.nodelay_in_force(OTHER));
+    posix.listens(OTHER);
+    posix.accepted(8, OTHER);
+    assert_eq!(posix.answer(posix.find(8).unwrap(), Opt::Nodelay), Some(0));
+}
+
+#[test]
+fn nodelay_reads_back_alike_by_the_duplicate_of_what_was_not_connected() {
+    let posix = holding(Hold::Kernel);
+    posix.sharing(FD, Call::Dup);
+    posix.duplicated(FD, 7);
+    posix.kernel.make_twins(FD, 7);
+    burst(&posix, FD, 3);
+    posix.before_read(FD, Call::Read);
+    assert!(posix.kernel.nodelay_in_force(FD));
+    for fd in [FD, 7] {
+        assert_eq!(posix.answer(posix.find(fd).unwrap(), Opt::Nodelay), Some(0), "{fd}");
+    }
+    let at = posix.find(7).unwrap();
+    posix.setting(at, Opt::Nodelay, true);
+    posix.was_set(at, Opt::Nodelay, true);
+    for fd in [FD, 7] {
+        assert_eq!(posix.answer(posix.find(fd).unwrap(), Opt::Nodelay), None, "{fd}");
+    }
+    let calls = posix.kernel.calls();
+    posix.setting(at, Opt::Nodelay, false);
+    posix.was_set(at, Opt::Nodelay, false);
+    assert_eq!(posix.kernel.calls(), calls + 1, "set again for the one that is helped");
+}
