@@ -123,3 +123,15 @@ fn what_a_thread_holds_while_a_fork_begins_is_sent_before_it() {
     posix.pause_keeper();
     assert_eq!(packets(&posix, FD), [2, 4]);
 }
+
+/// As by a clone(2) that is made without libc: nobody knows whose memory it runs in.
+#[test]
+fn a_child_that_nobody_has_seen_begin_makes_no_timer_either() {
+    for hold in [Hold::Kernel, Hold::User] {
+        let posix = holding(hold);
+        posix.kernel.become_another_process();
+        burst(&posix, FD, 3);
+        assert_eq!(posix.kernel.delivered(FD).len(), 6, "{hold:?}");
+        assert!(!posix.kernel.keeper_started(), "{hold:?}");
+    }
+}
