@@ -4,6 +4,7 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/select.h>
+#include <sys/syscall.h>
 
 static void copies(void)
 {
@@ -88,6 +89,65 @@ static void numbers_again(void)
     }
 }
 
+/* Closes a connection as libraries do that make their system calls themselves. Its number is the lowest that is free then. */
+static int closed_unseen(int fds[2])
+{
+    long result;
+    int spare;
+    tcp_pair(fds);
+    put(fds[0], "tcp");
+    while ((spare = dup(STDERR_FILENO)) < fds[0])
+        ;
+    close(spare);
+    __asm__ volatile("syscall" : "=a"(result) : "a"((long)SYS_close), "D"((long)fds[0]) : "rcx", "r11", "memory");
+    if (result)
+        fail("close");
+    return fds[0];
+}
+
+static void show_datagrams(const char *what, int fd)
+{
+    char text[64];
+    sleep_ms(20);
+    printf("%s:", what);
+    for (ssize_t got; (got = recv(fd, text, sizeof text, MSG_DONTWAIT)) >= 0;)
+        printf(" %zd", got);
+    printf("\n");
+}
+
+/* What gets the number of a connection that was closed unseen is no connection. */
+static void numbers_of_unseen(void)
+{
+    int fds[2], udp = socket(AF_INET, SOCK_DGRAM, 0), ends[2];
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    if (bind(udp, (struct sockaddr *)&address, length) || getsockname(udp, (struct sockaddr *)&address, &length))
+        fail("bind");
+    int number = closed_unseen(fds), other = socket(AF_INET, SOCK_DGRAM, 0);
+    printf("the same number for datagrams: %s\n", yes(other == number));
+    if (connect(other, (struct sockaddr *)&address, length))
+        fail("connect");
+    for (int i = 0; i < 3; i++)
+        put(other, "hello");
+    show_datagrams("datagrams", udp);
+    show_stream("the connection that had it", fds[1]);
+    close(fds[1]);
+    close(other);
+    if (socketpair(AF_UNIX, SOCK_DGRAM, 0, ends))
+        fail("socketpair");
+    number = closed_unseen(fds);
+    int copy = dup(ends[0]);
+    printf("the same number for a copy: %s\n", yes(copy == number));
+    for (int i = 0; i < 3; i++)
+        put(copy, "hello");
+    show_datagrams("datagrams by the copy", ends[1]);
+    close(copy);
+    close(fds[1]);
+    close(ends[0]);
+    close(ends[1]);
+    close(udp);
+}
+
 /* Closing twice, and closing what was never open, return the right results. */
 static void wrong_closes(void)
 {
@@ -135,6 +195,7 @@ int main(int count, char **arguments)
     ranges();
     numbers_again();
     wrong_closes();
+    numbers_of_unseen();
     if (setrlimit(RLIMIT_NOFILE, &limit))
         fail("setrlimit");
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)

@@ -245,6 +245,100 @@ static void control_data(void)
     close(ends[1]);
 }
 
+/* Receives with a low-water mark of 100, while another process writes 10 octets, 10 more and then 150. */
+static void receive_many(const char *what, int fds[2], int in)
+{
+    char bytes[200];
+    pid_t child = fork();
+    if (child == 0) {
+        static char many[150];
+        close(fds[0]);
+        put(fds[1], "0123456789");
+        sleep_ms(40);
+        put(fds[1], "0123456789");
+        sleep_ms(20);
+        (void)!write(fds[1], many, sizeof many);
+        (void)!read(fds[1], bytes, 1);
+        _exit(0);
+    }
+    close(fds[1]);
+    ssize_t first;
+    while ((first = recv(in, bytes, 5, MSG_DONTWAIT)) < 0 && errno == EAGAIN)
+        sleep_ms(1);
+    printf("%s: told not to wait %zd", what, first);
+    printf(", then %zd\n", recv(in, bytes, sizeof bytes, 0));
+    shutdown(in, SHUT_RDWR);
+    waitpid(child, NULL, 0);
+}
+
+static void set_low_water(int fd, int mark)
+{
+    if (setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &mark, sizeof mark))
+        fail("SO_RCVLOWAT");
+}
+
+/* Passes a descriptor to this process itself. */
+static int passed(int fd)
+{
+    int ends[2], got = -1;
+    char control[CMSG_SPACE(sizeof(int))] = {0}, byte = 'x';
+    struct iovec part = {&byte, 1};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    *header = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+    memcpy(CMSG_DATA(header), &fd, sizeof fd);
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) || sendmsg(ends[0], &message, 0) != 1 || recvmsg(ends[1], &message, 0) != 1)
+        fail("SCM_RIGHTS");
+    memcpy(&got, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof got);
+    close(ends[0]);
+    close(ends[1]);
+    return got;
+}
+
+/* recv waits for the low-water mark, or its time. */
+static void low_water(void)
+{
+    struct sockaddr_in address;
+    int fds[2], listener = tcp_listener(&address);
+    tcp_pair(fds);
+    set_low_water(fds[0], 100);
+    receive_many("low-water mark", fds, fds[0]);
+    close(fds[0]);
+    tcp_pair(fds);
+    int copy = dup(fds[0]);
+    set_low_water(copy, 100);
+    receive_many("of a duplicate", fds, fds[0]);
+    close(copy);
+    close(fds[0]);
+    tcp_pair(fds);
+    set_low_water(fds[0], 100);
+    int received = passed(fds[0]);
+    receive_many("of what was passed", fds, received);
+    close(received);
+    close(fds[0]);
+    set_low_water(listener, 100);
+    fds[1] = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(fds[1], (struct sockaddr *)&address, sizeof address) || (fds[0] = accept(listener, NULL, NULL)) < 0)
+        fail("connect");
+    receive_many("of the listener", fds, fds[0]);
+    close(fds[0]);
+    close(listener);
+    for (int ms = 1; ms <= 50; ms += 49) {
+        char bytes[200];
+        tcp_pair(fds);
+        set_low_water(fds[0], 100);
+        setsockopt(fds[0], SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){0, ms * 1000}, sizeof(struct timeval));
+        put(fds[1], "0123456789");
+        poll(NULL, 0, 20);
+        double begun = now_ms();
+        printf("in %d ms: %s", ms, result(recv(fds[0], bytes, sizeof bytes, 0)));
+        printf(", waited %s", yes(now_ms() - begun > ms * 0.9));
+        printf(", then %s\n", result(recv(fds[0], bytes, sizeof bytes, 0)));
+        close(fds[0]);
+        close(fds[1]);
+    }
+}
+
 static void urgent(void)
 {
     int fds[2], mark = -1;
@@ -274,6 +368,7 @@ int main(void)
     connecting();
     others();
     control_data();
+    low_water();
     urgent();
     return 0;
 }

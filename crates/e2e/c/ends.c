@@ -15,6 +15,8 @@ static void by_kill(void) { kill(getpid(), SIGTERM); }
 static void by_killpg(void) { killpg(0, SIGTERM); }
 static void by_sigqueue(void) { sigqueue(getpid(), SIGUSR1, (union sigval){0}); }
 static void by_tgkill(void) { tgkill(getpid(), gettid(), SIGUSR2); }
+static void by_pthread_kill(void) { pthread_kill(pthread_self(), SIGTERM); }
+static void by_pthread_sigqueue(void) { pthread_sigqueue(pthread_self(), SIGUSR1, (union sigval){0}); }
 static void by_kill_number(void) { syscall(SYS_kill, getpid(), SIGHUP); }
 static void raise_by_default(int signal)
 {
@@ -207,6 +209,8 @@ int main(int count, char **arguments)
     struct way own[] = {{"killpg", by_killpg},
                         {"sigqueue", by_sigqueue},
                         {"tgkill", by_tgkill},
+                        {"pthread_kill", by_pthread_kill},
+                        {"pthread_sigqueue", by_pthread_sigqueue},
                         {"kill by its number", by_kill_number},
                         {"a handler", by_handler}};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {

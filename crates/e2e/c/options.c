@@ -47,6 +47,36 @@ static void inherited(void)
            yes(fcntl(server, F_GETFL) & O_NONBLOCK));
 }
 
+/* As programs do that move a socket to another number before they use it. */
+static void moved(void)
+{
+    struct sockaddr_in address;
+    int first = tcp_listener(&address);
+    close(first);
+    int made = socket(AF_INET, SOCK_STREAM, 0), listener = fcntl(made, F_DUPFD_CLOEXEC, 20), on = 1;
+    close(made);
+    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (bind(listener, (struct sockaddr *)&address, sizeof address) || listen(listener, 5))
+        fail("listener");
+    int client = socket(AF_INET, SOCK_STREAM, 0), copy = dup(client);
+    if (connect(client, (struct sockaddr *)&address, sizeof address))
+        fail("connect");
+    int server = accept(listener, NULL, NULL);
+    printf("moved before it listens: NODELAY %d, accepted %d", option(listener, TCP_NODELAY), option(server, TCP_NODELAY));
+    for (int i = 0; i < 3; i++) {
+        put(client, "hello");
+        put(server, "hello");
+    }
+    printf(", after writes %d\n", option(server, TCP_NODELAY));
+    printf("copied before it is connected: NODELAY %d, of the copy %d\n", option(client, TCP_NODELAY), option(copy, TCP_NODELAY));
+    set(copy, TCP_NODELAY, 1);
+    printf("set by the copy: NODELAY %d, of the copy %d\n", option(client, TCP_NODELAY), option(copy, TCP_NODELAY));
+    close(copy);
+    close(client);
+    close(server);
+    close(listener);
+}
+
 static void queues(void)
 {
     int fds[2], mine = -1, other = -1;
@@ -112,6 +142,7 @@ int main(void)
 {
     nodelay_and_cork();
     inherited();
+    moved();
     queues();
     information();
     return 0;

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
+#include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <threads.h>
 #include <sys/uio.h>
@@ -52,6 +53,12 @@ static void p_pselect(void) { pselect(0, NULL, NULL, NULL, &span, NULL); }
 static void p_epoll_wait(void) { struct epoll_event e; epoll_wait(epoll_set, &e, 1, (int)LONG_MS); }
 static void p_epoll_pwait(void) { struct epoll_event e; epoll_pwait(epoll_set, &e, 1, (int)LONG_MS, NULL); }
 static void p_epoll_pwait2(void) { struct epoll_event e; epoll_pwait2(epoll_set, &e, 1, &span, NULL); }
+/* By their numbers, as libraries call them that bypass libc. */
+static void p_ppoll_number(void) { syscall(SYS_ppoll, &(struct pollfd){out, POLLIN, 0}, 1, &(struct timespec){0, LONG_MS * 1000000}, NULL, 8L); }
+static void p_select_number(void) { syscall(SYS_select, 0, NULL, NULL, NULL, &(struct timeval){0, LONG_MS * 1000}); }
+static void p_pselect_number(void) { syscall(SYS_pselect6, 0, NULL, NULL, NULL, &(struct timespec){0, LONG_MS * 1000000}, NULL); }
+static void p_epoll_pwait_number(void) { struct epoll_event e; syscall(SYS_epoll_pwait, epoll_set, &e, 1, LONG_MS, NULL, 8L); }
+static void p_epoll_pwait2_number(void) { struct epoll_event e; syscall(SYS_epoll_pwait2, epoll_set, &e, 1, &span, NULL, 8L); }
 static void p_usleep(void) { usleep((useconds_t)LONG_MS * 1000); }
 static void p_nanosleep(void) { nanosleep(&span, NULL); }
 static void p_clock_nanosleep(void) { clock_nanosleep(CLOCK_MONOTONIC, 0, &span, NULL); }
@@ -257,6 +264,10 @@ int main(int count, char **arguments UNUSED)
         {"select", p_select, false}, {"pselect", p_pselect, false},
         {"epoll_wait", p_epoll_wait, false}, {"epoll_pwait", p_epoll_pwait, false},
         {"epoll_pwait2", p_epoll_pwait2, false}, {"usleep", p_usleep, false},
+        {"ppoll by its number", p_ppoll_number, false}, {"select by its number", p_select_number, false},
+        {"pselect by its number", p_pselect_number, false},
+        {"epoll_pwait by its number", p_epoll_pwait_number, false},
+        {"epoll_pwait2 by its number", p_epoll_pwait2_number, false},
         {"nanosleep", p_nanosleep, false}, {"clock_nanosleep", p_clock_nanosleep, false},
         {"thrd_sleep", p_thrd_sleep, false}, {"sleep", p_sleep, false},
         {"accept", p_accept, false}, {"pthread_cond_timedwait", p_cond_timedwait, false},

@@ -78,6 +78,13 @@ fn bytes_are_lost_or_doubled_by_fork_exec_or_descriptor_passing() -> Result<()> 
     same_facts("family", &[], &also_long_held())
 }
 
+/// A child of vfork runs in its parent's memory, where the library's state is, with descriptors of its own.
+#[test]
+fn bytes_of_a_parent_are_late_or_lost_by_a_child_of_vfork() -> Result<()> {
+    let _alone = alone();
+    same_facts_in_time("vforked", &[], &Mode::both_and_spinning())
+}
+
 #[test]
 fn a_copied_closed_or_high_descriptor_loses_bytes() -> Result<()> {
     const WANTED: u64 = 200_000;

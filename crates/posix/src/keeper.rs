@@ -47,7 +47,7 @@ pub(crate) struct State {
     quiet_ticks: AtomicU32,
     /// The thread is in the middle of a look, and may hold locks.
     looking: AtomicBool,
-    /// Forks that are about to happen: no look may begin.
+    /// Forks that are about to happen: no look may begin, nor a hold.
     forking: AtomicU32,
     /// Another thread is making a call without the timer thread ([`Posix::without_keeper`]).
     without: AtomicBool,
@@ -86,6 +86,14 @@ impl State {
     pub(crate) fn is_ticking(&self) -> bool {
         self.active.store(true, Relaxed);
         self.state.load(SeqCst) == TICKING
+    }
+
+    /// Returns whether no look may begin, as a fork is about to happen. Called after something was
+    /// marked as held (sequentially consistent), as who forks pushes what is marked after it has said
+    /// so ([`Posix::pause_keeper`]).
+    #[inline]
+    pub(crate) fn is_paused(&self) -> bool {
+        self.forking.load(SeqCst) != 0
     }
 
     /// Acts as if another thread were making the timer thread.
@@ -137,6 +145,11 @@ impl<K: Kernel> Posix<K> {
                 TICKING | STARTING => return true,
                 BARRED | LEAVING => return false,
                 NONE => {
+                    // A thread that a child of vfork makes is the child's, and ends with it, while the
+                    // state is the parent's. This may run without thread-local storage.
+                    if self.is_other_process() {
+                        return false;
+                    }
                     if keeper.state.compare_exchange(NONE, STARTING, SeqCst, SeqCst).is_ok() {
                         return self.make_keeper();
                     }
@@ -196,10 +209,13 @@ impl<K: Kernel> Posix<K> {
         next
     }
 
-    /// Keeps the timer thread from taking locks that a child of fork would never see released.
+    /// Keeps the timer thread from taking locks that a child of fork would never see released. As a
+    /// large process takes many times the bound to fork, nothing is held from here on, and what other
+    /// threads have begun to hold is sent.
     pub(crate) fn pause_keeper(&self) {
         self.keeper.forking.fetch_add(1, SeqCst);
         self.await_keeper();
+        self.release_all(Call::Fork);
     }
 
     /// Waits for the end of a look that the timer thread may be in: what it has begun to send has
@@ -289,8 +305,12 @@ impl<K: Kernel> Posix<K> {
 
     /// Runs `call` while there is no timer thread: it changes what the threads of a process share
     /// (its user, its namespaces), and a thread that libc does not know would keep the old ones.
-    /// `ended` waits for the thread's end.
+    /// `ended` waits for the thread's end. In a child of vfork the call changes the child alone, and
+    /// the thread is its parent's.
     pub fn without_keeper<T>(&self, ended: impl FnOnce(), call: impl FnOnce() -> T) -> T {
+        if self.is_vfork_child() {
+            return call();
+        }
         while self.keeper.without.swap(true, SeqCst) {
             self.kernel.give_way();
         }

@@ -122,6 +122,10 @@ pub trait Kernel {
     fn is_tcp(&self, fd: i32) -> bool;
     /// Returns the kernel's TCP_NODELAY.
     fn nodelay(&self, fd: i32) -> bool;
+    /// Returns whether an upper-layer protocol (kTLS) runs on the socket (TCP_ULP).
+    fn has_protocol(&self, fd: i32) -> bool;
+    /// Returns SO_RCVLOWAT, in bytes.
+    fn low_water(&self, fd: i32) -> u32;
     /// Returns TCP_MAXSEG: the payload of a full segment, in bytes.
     fn max_segment(&self, fd: i32) -> u32;
     /// Returns the peer's address.

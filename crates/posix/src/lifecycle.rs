@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use uncork_cork::{Cork, Rhythm};
 
-use crate::config::{Hold, Scope};
+use crate::config::{Hold, Scope, Spin};
 use crate::gather::Gathered;
 use crate::kernel::{Errno, Kernel, state};
 use crate::local::{current, local};
@@ -50,15 +50,25 @@ impl<K: Kernel> Posix<K> {
             Origin::Accepted(listener) => {
                 let parent = self.find(listener).map(|at| at.socket);
                 cork = parent.map_or(cork, |parent| Cork::with_rhythm(parent.cork().rhythm()));
-                // TCP_NODELAY is inherited from the listener (tcp(7) does not say so; accepted sockets are clones).
-                let asked = parent.map_or_else(
-                    || self.kernel.nodelay(fd),
-                    |parent| parent.is(flag::ASKED_NODELAY),
+                // TCP_NODELAY is inherited from the listener (tcp(7) does not say so; accepted sockets are clones),
+                // whoever has set it there.
+                const NODELAY: u32 = flag::ASKED_NODELAY | flag::FORCED_NODELAY;
+                let nodelay = parent.map_or_else(
+                    || u32::from(self.kernel.nodelay(fd)) * flag::ASKED_NODELAY,
+                    |parent| parent.flags() & NODELAY,
                 );
-                u32::from(asked) * flag::ASKED_NODELAY
+                // The low-water mark, too (tcp_create_openreq_child, by sk_clone).
+                let low = parent.map_or_else(
+                    || self.begins_with_low_water(fd),
+                    |parent| parent.is(flag::LOW_WATER),
+                );
+                nodelay | (u32::from(low) * flag::LOW_WATER)
             }
             Origin::Inherited => {
-                flag::SHARED | (u32::from(self.kernel.nodelay(fd)) * flag::ASKED_NODELAY)
+                flag::SHARED
+                    | (u32::from(self.kernel.nodelay(fd)) * flag::ASKED_NODELAY)
+                    | (u32::from(self.kernel.has_protocol(fd)) * flag::ULP)
+                    | (u32::from(self.begins_with_low_water(fd)) * flag::LOW_WATER)
             }
         };
         let settings = self.settings();
@@ -82,6 +92,11 @@ impl<K: Kernel> Posix<K> {
         if settings.debug >= 1 && !settings.autocork {
             self.say_opened(Socketed { fd, socket }, origin);
         }
+    }
+
+    /// Returns whether SO_RCVLOWAT was set before the library knew of the socket. Only a spin asks for it.
+    fn begins_with_low_water(&self, fd: i32) -> bool {
+        self.settings().spin != Spin::Off && self.kernel.low_water(fd) > 1
     }
 
     /// Resets a record to that of a new socket.
@@ -108,7 +123,7 @@ impl<K: Kernel> Posix<K> {
                 self.opened(fd, Origin::Accepted(listener));
             }
             None if self.kernel.is_tcp(fd) => self.opened(fd, Origin::Accepted(listener)),
-            None => {}
+            None => self.forget(fd),
         }
     }
 
@@ -131,6 +146,8 @@ impl<K: Kernel> Posix<K> {
     pub fn returned(&self, fd: i32) {
         if self.kernel.is_tcp(fd) {
             self.opened(fd, Origin::Inherited);
+        } else {
+            self.forget(fd);
         }
     }
 
@@ -162,12 +179,18 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// Forgets `fd`, which turned out not to be a socket: it was closed and reused without our knowing.
+    /// Forgets what is known of `fd`, which has appeared, or has turned out, to be no TCP socket: the one that was there
+    /// was closed without our knowing (by its system call, by io_uring). In a child of vfork only the child's was.
     pub fn forget(&self, fd: i32) {
-        if let (Some(at), Some(byte)) = (self.find(fd), self.kernel.state(fd)) {
-            self.end_hold(at);
-            byte.store(state::UNKNOWN, SeqCst);
+        let Some(byte) = self.kernel.state(fd) else { return };
+        let known = byte.load(Relaxed);
+        if !matches!(known, state::READY | state::WAITS | state::TCP) || self.is_vfork_child() {
+            return;
         }
+        if let Some(at) = self.find(fd) {
+            self.end_hold(at);
+        }
+        byte.store(state::UNKNOWN, SeqCst);
     }
 
     /// Passes on what this connection has learnt to the next one of its kind: the next that its listener accepts, or the
@@ -213,8 +236,9 @@ impl<K: Kernel> Posix<K> {
             self.end_burst(at, call);
             self.see_writers_off(at);
             self.drain(at, self.drained_by());
-            // Both descriptors answer getsockopt(TCP_NODELAY) from the same knowledge.
-            if !at.socket.is(flag::PASSED) {
+            // Both descriptors answer getsockopt(TCP_NODELAY) from the same knowledge. What is not connected yet may be
+            // about to listen, and would leave the option to all that it accepts.
+            if !at.socket.is(flag::PASSED) && at.socket.is(flag::CONNECTED) {
                 at.socket.set(flag::SENT);
                 self.ensure_nodelay(at);
             }
@@ -257,7 +281,10 @@ impl<K: Kernel> Posix<K> {
 
     /// Notes that `new` is a duplicate of `old`.
     pub fn duplicated(&self, old: i32, new: i32) {
-        let Some(at) = self.find(old).filter(|_| !self.is_vfork_child()) else { return };
+        let Some(at) = self.find(old) else { return self.forget(new) };
+        if self.is_vfork_child() {
+            return;
+        }
         self.opened(new, Origin::Inherited);
         if let Some(twin) = self.find(new) {
             // It has a buffer of its own, which always stays empty.
@@ -483,7 +510,7 @@ impl<K: Kernel> Posix<K> {
         call: Call,
         is_empty: impl FnOnce() -> bool,
     ) -> Result<Option<Filling<'_>>, Errno> {
-        let Some(at) = self.find(fd) else { return Ok(None) };
+        let Some(at) = self.find(fd).filter(|_| !self.is_vfork_child()) else { return Ok(None) };
         let previous = current::replace(fd);
         if previous != fd && previous >= 0 {
             self.end_other(previous, Call::Turn);

@@ -3,7 +3,7 @@
 use crate::config::Scope;
 use crate::kernel::Kernel;
 use crate::socket::flag;
-use crate::{Call, Posix, Socketed};
+use crate::{Call, Errno, Posix, Socket, Socketed};
 
 /// The options that matter to the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub enum Opt {
     Info,
     /// SO_ERROR.
     Error,
+    /// SO_RCVLOWAT; on: above one byte.
+    LowWater,
     /// Any other.
     Other,
 }
@@ -33,7 +35,8 @@ impl<K: Kernel> Posix<K> {
                 }
             }
             Opt::Ulp => {
-                at.socket.set(flag::ULP);
+                // It runs on the connection, whatever number that is written to by.
+                self.each_twin(at, |twin| _ = twin.socket.set(flag::ULP));
                 self.end_burst(at, Call::Setsockopt);
                 self.see_writers_off(at);
                 self.drain(at, self.drained_by());
@@ -47,9 +50,17 @@ impl<K: Kernel> Posix<K> {
 
     /// Notes that setsockopt(2) has succeeded.
     pub fn was_set(&self, at: Socketed<'_>, option: Opt, on: bool) {
-        if option != Opt::Nodelay {
-            return;
+        match option {
+            Opt::Nodelay => self.nodelay_was_set(at, on),
+            Opt::LowWater => self.each_twin(at, |twin| {
+                let noted = if on { Socket::set } else { Socket::clear };
+                noted(twin.socket, flag::LOW_WATER);
+            }),
+            _ => {}
         }
+    }
+
+    fn nodelay_was_set(&self, at: Socketed<'_>, on: bool) {
         self.each_twin(at, |twin| {
             if on {
                 twin.socket.set(flag::ASKED_NODELAY);
@@ -61,7 +72,7 @@ impl<K: Kernel> Posix<K> {
                 }
             }
         });
-        if !on && at.socket.is(flag::FORCED_NODELAY) && !at.socket.is(flag::PASSED) {
+        if !on && self.has_forced_nodelay(at) && !at.socket.is(flag::PASSED) {
             // Nagle stays off for a socket that we help.
             self.kernel.push(at.fd);
         } else if !on {
@@ -84,9 +95,8 @@ impl<K: Kernel> Posix<K> {
     pub fn answer(&self, at: Socketed<'_>, option: Opt) -> Option<i32> {
         match option {
             Opt::Nodelay => {
-                let flags = at.socket.flags();
-                (flags & (flag::FORCED_NODELAY | flag::ASKED_NODELAY) == flag::FORCED_NODELAY)
-                    .then_some(0)
+                let asked = at.socket.is(flag::ASKED_NODELAY);
+                (!asked && self.has_forced_nodelay(at)).then_some(0)
             }
             Opt::Error => match at.socket.take_late_error() {
                 0 => None,
@@ -96,25 +106,35 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// Returns whether an error came after its write had succeeded.
+    /// Returns whether we have set TCP_NODELAY: by this descriptor, or by a duplicate that was made
+    /// before the socket was connected.
+    fn has_forced_nodelay(&self, at: Socketed<'_>) -> bool {
+        let mut forced = at.socket.is(flag::FORCED_NODELAY);
+        if !forced {
+            self.each_twin(at, |twin| forced |= twin.socket.is(flag::FORCED_NODELAY));
+        }
+        forced
+    }
+
+    /// Returns whether a blocking read of this socket waits for more than one byte.
     #[inline]
-    pub fn has_late_error(&self, at: Socketed<'_>) -> bool {
-        at.socket.is(flag::LATE_ERROR)
+    pub fn has_low_water(&self, at: Socketed<'_>) -> bool {
+        at.socket.is(flag::LOW_WATER)
+    }
+
+    /// Returns whether an error that came after its write had succeeded is the next read's. A broken
+    /// pipe is the next write's: reads still find what comes before the end of the stream, and wait
+    /// for it.
+    #[inline]
+    pub fn has_read_error(&self, at: Socketed<'_>) -> bool {
+        at.socket.is(flag::LATE_ERROR) && at.socket.late_error() != Errno::EPIPE.0
     }
 
     /// Returns a late error that the next read must report: TCP reports a reset once, to whichever
     /// call comes first, and our send may have been that call.
     pub fn read_error(&self, at: Socketed<'_>) -> Option<i32> {
-        if !at.socket.is(flag::LATE_ERROR) {
-            return None;
-        }
-        let number = at.socket.take_late_error();
-        if number == crate::Errno::EPIPE.0 {
-            // It is for the next write: reads still find what came before the end of the stream.
-            at.socket.set_late_error(number);
-            return None;
-        }
-        Some(number)
+        let number = if self.has_read_error(at) { at.socket.take_late_error() } else { 0 };
+        (number != 0).then_some(number)
     }
 
     /// Prepares for a query of what is queued (FIONREAD, SIOCOUTQ, SIOCOUTQNSD): none of it may be

@@ -65,6 +65,10 @@ impl<K: Kernel> Posix<K> {
     /// Returns whether the timer looks at what is held and marked before the bound is over.
     #[inline]
     fn bound_hold(&self, since: Instant, alone: bool, mut before_call: impl FnMut()) -> bool {
+        if self.keeper.is_paused() {
+            before_call();
+            return false;
+        }
         if !self.keeper.is_ticking() {
             before_call();
             if !self.rouse_keeper() {
@@ -104,8 +108,13 @@ impl<K: Kernel> Posix<K> {
         self.end_hold_in(at, held::KERNEL);
     }
 
-    /// Pushes what is held, if anything.
+    /// Pushes what is held, if anything. In a child of vfork that is what other threads of its parent
+    /// write, to a socket that the child may have closed, or have another descriptor in place of: it
+    /// is theirs to push. (The timer's thread, which has no thread-local storage, is no such child.)
     pub(crate) fn release(&self, at: Socketed<'_>, call: Call) {
+        if call != Call::Timer && self.is_vfork_child() {
+            return;
+        }
         let socket = at.socket;
         let gathered = socket.held.load(SeqCst) & held::USER != 0;
         let mut any = gathered

@@ -47,6 +47,9 @@ pub mod flag {
     /// Another process may have the socket, too: it was there at a fork, was passed on, or came from outside.
     pub const ELSEWHERE: u32 = 1 << 13;
 
+    /// A blocking read waits for more than one byte (SO_RCVLOWAT).
+    pub const LOW_WATER: u32 = 1 << 14;
+
     /// The socket listens.
     pub const LISTENER: u32 = 1 << 16;
     /// The program sets TCP_CORK itself.
@@ -260,6 +263,11 @@ impl Socket {
     pub fn set_late_error(&self, number: i32) {
         self.late_error.store(number, Relaxed);
         self.set(flag::LATE_ERROR);
+    }
+
+    /// Returns the late error; 0 if there is none.
+    pub fn late_error(&self) -> i32 {
+        if self.is(flag::LATE_ERROR) { self.late_error.load(Relaxed) } else { 0 }
     }
 
     /// Takes the late error; 0 if there is none.

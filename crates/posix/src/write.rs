@@ -7,7 +7,7 @@ use uncork_cork::{Limits, Verdict};
 use crate::config::Hold;
 use crate::gather::is_shut;
 use crate::kernel::{Errno, Kernel};
-use crate::local::current;
+use crate::local::local;
 use crate::socket::{Socket, count, flag, held};
 use crate::{Call, Posix, Socketed};
 
@@ -52,7 +52,12 @@ impl<K: Kernel> Posix<K> {
         if socket.is(flag::PASSED) || flags.more || flags.special || bytes == 0 {
             return self.pass_write(at, flags);
         }
-        let previous = current::replace(at.fd);
+        let (previous, vforked) =
+            local(|local| (local.current.replace(at.fd), local.vforked.get()));
+        if vforked && self.is_vfork_child() {
+            local(|local| local.current.set(previous));
+            return self.pass_write(at, flags);
+        }
         if previous != at.fd && previous >= 0 {
             self.end_other(previous, Call::Turn);
         }
@@ -66,7 +71,8 @@ impl<K: Kernel> Posix<K> {
             return self.pass_write(at, flags);
         }
         const GATHERED: u32 = flag::GATHERS | flag::CONNECTED;
-        if socket.flags() & (GATHERED | flag::SHARED) == GATHERED {
+        // Memory for a buffer may have to wait for the end of a fork.
+        if socket.flags() & (GATHERED | flag::SHARED) == GATHERED && !self.keeper.is_paused() {
             return Plan::Gather;
         }
         if socket.held.load(Relaxed) == held::KERNEL && self.may_hold_plainly(socket, bytes) {
@@ -141,9 +147,14 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// Plans a write that the policy does not decide about. What is held goes first.
+    /// Plans a write that the policy does not decide about. What is held goes first, unless this is
+    /// a child of vfork: the descriptor may be another one in its own table, and the timer thread
+    /// that would end a hold is its parent's.
     #[cold]
     fn pass_write(&self, at: Socketed<'_>, flags: WriteFlags) -> Plan {
+        if self.is_vfork_child() {
+            return Plan::Pass;
+        }
         let socket = at.socket;
         if socket.is(flag::OVER) {
             self.goes_on_after_exec();

@@ -359,6 +359,23 @@ impl Kernel for Linux {
         option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY).is_some_and(|on| on != 0)
     }
 
+    fn has_protocol(&self, fd: i32) -> bool {
+        /// TCP_ULP_NAME_MAX of net/tcp.h.
+        const NAME_BYTES: usize = 16;
+        let mut name = [0u8; NAME_BYTES];
+        let mut len = NAME_BYTES as libc::socklen_t;
+        let (level, option) = (libc::IPPROTO_TCP, libc::TCP_ULP);
+        // SAFETY: the kernel writes at most `len` bytes into `name`.
+        let asked =
+            unsafe { raw!(SYS_getsockopt, fd, level, option, name.as_mut_ptr(), &raw mut len) };
+        // Without one the name is empty.
+        asked.is_ok() && len > 0
+    }
+
+    fn low_water(&self, fd: i32) -> u32 {
+        option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT).map_or(1, |bytes| bytes as u32)
+    }
+
     fn max_segment(&self, fd: i32) -> u32 {
         option(fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG).map_or(0, |bytes| bytes as u32)
     }

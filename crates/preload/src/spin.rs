@@ -237,6 +237,34 @@ fn wait_spinning(
     }
 }
 
+/// Flags of a receiving call that waits for nothing, for more than one byte, or for something else.
+const NOT_PLAIN: c_int =
+    libc::MSG_DONTWAIT | libc::MSG_WAITALL | libc::MSG_ERRQUEUE | libc::MSG_OOB;
+
+/// Receives from a socket with a low-water mark (SO_RCVLOWAT). A call that does not wait takes less: the spin asks whether
+/// there is enough, as poll(2) does. Otherwise as [`receive`].
+pub(crate) fn receive_enough(
+    fd: c_int,
+    flags: c_int,
+    mut try_now: impl FnMut(c_int) -> Result<usize, Errno>,
+    call: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    if flags & NOT_PLAIN != 0 || POSIX.kernel.is_nonblocking(fd) {
+        return call();
+    }
+    let begin = linux::now();
+    let received = match readiness(fd, libc::POLLIN, linux::receive_timeout(fd)) {
+        Ok(()) => call(),
+        // A wait that is over takes what there is (tcp_recvmsg_locked of net/ipv4/tcp.c).
+        Err(error) => match try_now(flags | libc::MSG_DONTWAIT) {
+            Err(Errno::EAGAIN) => fail(error),
+            taken => libc_result(taken),
+        },
+    };
+    learn_since(begin);
+    received
+}
+
 /// Receives, after a spin. `try_now` receives with the flags given; `call` is the program's own call.
 pub(crate) fn receive(
     fd: c_int,
@@ -244,8 +272,6 @@ pub(crate) fn receive(
     mut try_now: impl FnMut(c_int) -> Result<usize, Errno>,
     call: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
-    const NOT_PLAIN: c_int =
-        libc::MSG_DONTWAIT | libc::MSG_WAITALL | libc::MSG_ERRQUEUE | libc::MSG_OOB;
     if flags & NOT_PLAIN != 0 {
         return call();
     }

@@ -37,6 +37,8 @@ struct Wire {
     room: usize,
     nodelay: bool,
     nonblocking: bool,
+    protocol: bool,
+    low_water: u32,
     error: Option<Errno>,
     closed: bool,
     shut: bool,
@@ -53,6 +55,8 @@ impl Default for Wire {
             room: usize::MAX,
             nodelay: false,
             nonblocking: false,
+            protocol: false,
+            low_water: 1,
             error: None,
             closed: false,
             shut: false,
@@ -83,6 +87,7 @@ pub(super) struct Fake {
     keeper_allowed: Cell<bool>,
     keeper_started: Cell<bool>,
     duplicates: Cell<i32>,
+    twins: Cell<(i32, i32)>,
     growth: Cell<bool>,
     unwatched: RefCell<Vec<(i32, i32)>>,
     held_while_sent: Cell<bool>,
@@ -117,6 +122,7 @@ impl Fake {
             keeper_allowed: Cell::new(true),
             keeper_started: Cell::new(false),
             duplicates: Cell::new(DUPLICATES),
+            twins: Cell::new((-1, -1)),
             growth: Cell::new(false),
             unwatched: RefCell::default(),
             held_while_sent: Cell::new(false),
@@ -186,6 +192,20 @@ impl Fake {
 
     pub(super) fn has_duplicated(&self) -> bool {
         self.duplicates.get() != DUPLICATES
+    }
+
+    /// Lets kTLS run on a socket.
+    pub(super) fn encrypt(&self, fd: i32) {
+        self.wire(fd, |wire| wire.protocol = true);
+    }
+
+    pub(super) fn set_low_water(&self, fd: i32, bytes: u32) {
+        self.wire(fd, |wire| wire.low_water = bytes);
+    }
+
+    /// Makes two descriptors those of one socket, as far as one can tell by asking for it.
+    pub(super) fn make_twins(&self, one: i32, other: i32) {
+        self.twins.set((one, other));
     }
 
     pub(super) fn fail(&self, fd: i32, error: Errno) {
@@ -420,6 +440,14 @@ impl Kernel for Fake {
         self.nodelay_in_force(fd)
     }
 
+    fn has_protocol(&self, fd: i32) -> bool {
+        self.wire(fd, |wire| wire.protocol)
+    }
+
+    fn low_water(&self, fd: i32) -> u32 {
+        self.wire(fd, |wire| wire.low_water)
+    }
+
     fn max_segment(&self, _: i32) -> u32 {
         1448
     }
@@ -429,7 +457,8 @@ impl Kernel for Fake {
     }
 
     fn identity(&self, fd: i32) -> u64 {
-        fd as u64
+        let (one, other) = self.twins.get();
+        if fd == other { one as u64 } else { fd as u64 }
     }
 
     fn duplicate(&self, fd: i32) -> Option<i32> {

@@ -1,6 +1,8 @@
 //! What a call means, against a fake kernel.
 
 mod alarm;
+mod children;
+mod descriptors;
 mod fake;
 mod interleavings;
 mod others;
@@ -599,12 +601,14 @@ fn an_error_that_comes_late_is_reported_once() {
     burst(&posix, FD, 2);
     posix.before_read(FD, Call::Read);
     let at = posix.find(FD).unwrap();
+    assert!(posix.has_read_error(at));
     assert_eq!(posix.read_error(at), Some(104), "a reset is the next read's answer");
     assert_eq!(posix.read_error(at), None);
 
     posix.kernel.fail(FD, Errno::EPIPE);
     burst(&posix, FD, 3);
     posix.before_read(FD, Call::Read);
+    assert!(!posix.has_read_error(at), "reads go on as before");
     assert_eq!(posix.read_error(at), None, "a broken pipe is the next write's");
     assert_eq!(write(&posix, FD, b"a"), Err(Errno::EPIPE));
 }

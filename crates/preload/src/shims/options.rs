@@ -21,6 +21,7 @@ fn option(level: c_int, name: c_int) -> Opt {
         (libc::IPPROTO_TCP, TCP_ULP | TCP_REPAIR) => Opt::Ulp,
         (libc::IPPROTO_TCP, libc::TCP_INFO) => Opt::Info,
         (libc::SOL_SOCKET, libc::SO_ERROR) => Opt::Error,
+        (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => Opt::LowWater,
         _ => Opt::Other,
     }
 }
@@ -56,7 +57,10 @@ pub(crate) unsafe extern "C-unwind" fn setsockopt_hook(
             return note(call());
         }
         let readable = !value.is_null() && len as usize >= size_of::<c_int>();
-        let on = readable && value.cast::<c_int>().read_unaligned() != 0;
+        let value_of = || value.cast::<c_int>().read_unaligned();
+        // The kernel takes a mark of zero for one byte.
+        let off = if option == Opt::LowWater { 0..=1 } else { 0..=0 };
+        let on = readable && !off.contains(&value_of());
         POSIX.setting(at, option, on);
         let result = call();
         if result == 0 {

@@ -242,7 +242,14 @@ pub(super) fn before_tgkill([process, _, signal, ..]: Args) {
     before_kill([process, signal, 0, 0, 0, 0]);
 }
 
+/// Prepares for a signal to a thread of this process: one that ends the process does so whichever thread gets it.
+fn before_signal_to_thread([_, signal, ..]: Args) {
+    before_own_signal(signal);
+}
+
 passing_shim! {
+    pthread_kill => before_signal_to_thread;
+    pthread_sigqueue => before_signal_to_thread;
     raise => before_raise;
     gsignal => before_raise;
     kill => before_kill;

@@ -3,7 +3,9 @@
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 
-use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
+use libc::{
+    c_int, c_long, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval,
+};
 use uncork_posix::Call;
 
 use crate::jump::set_shim;
@@ -422,6 +424,30 @@ pub(crate) unsafe extern "C-unwind" fn epoll_pwait2(
             },
         )
     }
+}
+
+/// Prepares for a wait of this family that is made by its number, and otherwise goes through as it is: the kernel's own
+/// calls take other masks than libc's, and change the limit.
+///
+/// # Safety
+/// As for the system call.
+pub(super) unsafe fn before_by_number(call: c_long, [a, b, _, d, ..]: [usize; 6]) {
+    let before_epoll = |by| POSIX.before_epoll(stacked::duplicates::number_of(a as c_int), by);
+    // SAFETY: as promised.
+    let before_select = |by| unsafe {
+        let number = a as c_int;
+        POSIX.before_poll(members(b as _, number).chain(members(d as _, number)), by);
+    };
+    match call {
+        // SAFETY: as promised.
+        libc::SYS_ppoll => unsafe { before_poll(a as _, b as _, Call::Ppoll) },
+        libc::SYS_select => before_select(Call::Select),
+        libc::SYS_pselect6 => before_select(Call::Pselect),
+        libc::SYS_epoll_pwait => before_epoll(Call::EpollPwait),
+        libc::SYS_epoll_pwait2 => before_epoll(Call::EpollPwait2),
+        _ => return,
+    }
+    stacked::flush();
 }
 
 set_shim!(epoll_ctl => epoll_ctl_hook, note watched);

@@ -31,7 +31,7 @@ fn reading(
         return call(None);
     }
     let Some(at) = POSIX.before_read(fd, by) else { return call(None) };
-    if POSIX.has_late_error(at) {
+    if POSIX.has_read_error(at) {
         // What was received before the error can still be read.
         if let Ok(received @ 1..) = try_now(flags | libc::MSG_DONTWAIT) {
             return received as ssize_t;
@@ -42,6 +42,9 @@ fn reading(
     }
     if spin::is_off() {
         return call(Some(at));
+    }
+    if POSIX.has_low_water(at) {
+        return spin::receive_enough(fd, flags, try_now, || call(Some(at)));
     }
     spin::receive(fd, flags, try_now, || call(Some(at)))
 }
@@ -55,7 +58,7 @@ fn goes_straight_on(fd: c_int, by: Call) -> bool {
         return false;
     }
     POSIX.before_reading(at, by);
-    !POSIX.has_late_error(at)
+    !POSIX.has_read_error(at)
 }
 
 pub(crate) unsafe extern "C-unwind" fn read_hook(

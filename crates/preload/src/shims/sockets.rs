@@ -23,11 +23,12 @@ pub(crate) unsafe extern "C-unwind" fn socket(
     // SAFETY: the program's own call.
     let fd = unsafe { real::socket()(domain, kind, protocol) };
     let stream = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) == libc::SOCK_STREAM;
-    if fd >= 0
-        && stream
+    let is_tcp = stream
         && matches!(domain, libc::AF_INET | libc::AF_INET6)
-        && matches!(protocol, 0 | libc::IPPROTO_TCP)
-    {
+        && matches!(protocol, 0 | libc::IPPROTO_TCP);
+    if fd >= 0 && !is_tcp {
+        POSIX.forget(fd);
+    } else if fd >= 0 {
         POSIX.opened(fd, Origin::Made);
         stacked::places::is_new(fd);
         if kernels && let Some(at) = POSIX.find(fd) {

@@ -117,7 +117,7 @@ fn before_wait(by: Call) {
 }
 
 /// Prepares for a call by its number that otherwise goes through as it is.
-fn prepare(number: c_long, [a, b, c, ..]: [usize; 6]) {
+fn prepare(number: c_long, all @ [a, b, c, ..]: [usize; 6]) {
     const FUTEX_WAITS: [c_int; 4] =
         [libc::FUTEX_WAIT, libc::FUTEX_WAIT_BITSET, libc::FUTEX_LOCK_PI, libc::FUTEX_LOCK_PI2];
     match number {
@@ -134,7 +134,6 @@ fn prepare(number: c_long, [a, b, c, ..]: [usize; 6]) {
         libc::SYS_wait4 => before_wait(Call::Wait4),
         libc::SYS_waitid => before_wait(Call::Waitid),
         libc::SYS_rt_sigtimedwait => before_wait(Call::Sigtimedwait),
-        libc::SYS_pselect6 => before_wait(Call::Pselect),
         // The other operations of seccomp(2) only query.
         libc::SYS_seccomp if a as u32 <= libc::SECCOMP_SET_MODE_FILTER => keeper::stand_aside(),
         libc::SYS_prctl if a as c_int == libc::PR_SET_SECCOMP => keeper::stand_aside(),
@@ -166,7 +165,8 @@ fn prepare(number: c_long, [a, b, c, ..]: [usize; 6]) {
         libc::SYS_close_range if c as c_int & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 => {
             POSIX.closing_range(a as u32, b as u32, Call::CloseRange);
         }
-        _ => {}
+        // SAFETY: the program's own call, which reads what these point to, too.
+        _ => unsafe { super::poll::before_by_number(number, all) },
     }
 }
 
