@@ -227,6 +227,44 @@ fn of_a_connection_that_came_what_comes_by_another_device_is_the_kernels() {
     assert_eq!(results, [Err(ErrorKind::TimedOut), Ok(())]);
 }
 
+/// Replaces all IPsec policies by one that blocks what has these ends.
+fn block(link: &Link, selector: &str) {
+    link.ours.ip("xfrm policy flush").unwrap();
+    link.ours.ip(&format!("xfrm policy add {selector} action block")).unwrap();
+    // What is known of them counts for a second.
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+}
+
+#[test]
+fn what_an_ipsec_policy_is_about_is_the_kernels() {
+    if is_skipped("what_an_ipsec_policy_is_about_is_the_kernels") {
+        return;
+    }
+    let link = Link::new("ipsec", &[]);
+    let listening = link.ours.within(|| Ok(TcpListener::bind(end("0.0.0.0", PORT + 3))?)).unwrap();
+    let bound = link.ours.within(|| Ok(TcpListener::bind(end(OURS, PORT + 4))?)).unwrap();
+    let mut client = link.client();
+    let (_ours, _) = open(&mut client, "eth0");
+    let (local, remote) = (end(OURS, PORT + 4), end(THEIRS, 443));
+    let connects = |client: &mut Client| {
+        client.own_connection(local, remote, bound.as_fd()).map_err(|error| error.to_string())?;
+        client.disown_connection(local, remote).map_err(|error| error.to_string())
+    };
+    block(&link, &format!("dir out src {OURS}/32 dst {THEIRS}/32 proto tcp dport 444"));
+    connects(&mut client).unwrap();
+    block(&link, &format!("dir out src {OURS}/32 dst {THEIRS}/32 proto tcp dport 443"));
+    let why = connects(&mut client).unwrap_err();
+    let wanted = format!("an IPsec policy is about what passes from {local} to {remote}");
+    assert!(why.contains(&wanted), "{why}");
+    block(&link, &format!("dir in src 10.0.0.0/8 dst {OURS}/32 proto tcp dport {}", PORT + 3));
+    let why = client.own(end("0.0.0.0", PORT + 3), listening.as_fd()).unwrap_err().to_string();
+    let wanted = format!("an IPsec policy is about what comes to {OURS}:{}", PORT + 3);
+    assert!(why.contains(&wanted), "{why}");
+    connects(&mut client).unwrap();
+    block(&link, &format!("dir in src 10.0.0.0/8 dst {OURS}/32 proto tcp dport {}", PORT + 9));
+    client.own(end("0.0.0.0", PORT + 3), listening.as_fd()).unwrap();
+}
+
 #[test]
 fn an_address_that_several_devices_have_is_the_stacks_on_each() {
     if is_skipped("an_address_that_several_devices_have_is_the_stacks_on_each") {
