@@ -404,8 +404,7 @@ impl Steering {
 
     /// Removes all entries of an engine.
     pub(crate) fn forget_all_of(&mut self, engine: Engine) {
-        let all = self.pinned.all().filter(|(_, pin)| pin.engine == engine);
-        let all: Vec<Ends> = all.map(|(ends, _)| ends).collect();
+        let all: Vec<Ends> = self.pinned.of(engine).collect();
         self.forget_all(&all);
         self.forget_left(engine);
         self.read.remove(&engine);

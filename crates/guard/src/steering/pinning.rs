@@ -247,7 +247,7 @@ impl Steering {
     /// Removes entries that are no longer in their engines' tables; if the engine has given the port up, only after a while, as a
     /// connection on its way to the kernel is in no table either. A long table is read over several rounds.
     pub(super) fn tidy_pinned(&mut self, sessions: &[&Session]) {
-        let pinned: HashSet<_> = self.pinned.all().map(|(_, pin)| pin.engine).collect();
+        let pinned: HashSet<_> = self.pinned.engines().collect();
         let mut sessions: Vec<_> =
             sessions.iter().filter(|session| pinned.contains(&session.engine)).collect();
         sessions.sort_unstable_by_key(|session| session.engine);

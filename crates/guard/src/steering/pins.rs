@@ -1,6 +1,6 @@
 //! Pins: connections that are entered as an engine's, whichever stack has their ports.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -27,10 +27,12 @@ pub(super) struct Pin {
     pub(super) unlisted: Option<Instant>,
 }
 
-/// All pins, by local and then by remote end.
+/// All pins, by local and then by remote end; and those of each engine, as there are many engines, and each is asked about
+/// by itself.
 #[derive(Debug, Default)]
 pub(super) struct Pins {
     at: HashMap<SocketAddr, HashMap<SocketAddr, Pin>>,
+    of_engines: HashMap<Engine, HashSet<Ends>>,
     of_users: HashMap<Option<u32>, usize>,
 }
 
@@ -41,7 +43,8 @@ impl Pins {
 
     pub(super) fn insert(&mut self, (local, remote): Ends, pin: Pin) {
         let before = self.at.entry(local).or_default().insert(remote, pin);
-        self.count_out(before.as_ref());
+        self.count_out((local, remote), before.as_ref());
+        self.of_engines.entry(pin.engine).or_default().insert((local, remote));
         *self.of_users.entry(pin.user).or_default() += 1;
     }
 
@@ -51,7 +54,7 @@ impl Pins {
         if there.is_empty() {
             self.at.remove(local);
         }
-        self.count_out(pin.as_ref());
+        self.count_out((*local, *remote), pin.as_ref());
         pin
     }
 
@@ -61,8 +64,14 @@ impl Pins {
         }
     }
 
-    fn count_out(&mut self, pin: Option<&Pin>) {
+    fn count_out(&mut self, ends: Ends, pin: Option<&Pin>) {
         let Some(pin) = pin else { return };
+        if let Some(its) = self.of_engines.get_mut(&pin.engine) {
+            its.remove(&ends);
+            if its.is_empty() {
+                self.of_engines.remove(&pin.engine);
+            }
+        }
         if let Some(count) = self.of_users.get_mut(&pin.user) {
             *count -= 1;
             if *count == 0 {
@@ -88,13 +97,14 @@ impl Pins {
         self.at.keys().copied()
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = (Ends, &Pin)> {
-        let at = |(local, there): (&SocketAddr, _)| {
-            let local = *local;
-            let there: &HashMap<SocketAddr, Pin> = there;
-            there.iter().map(move |(remote, pin)| ((local, *remote), pin))
-        };
-        self.at.iter().flat_map(at)
+    /// Returns the engines that have any.
+    pub(super) fn engines(&self) -> impl Iterator<Item = Engine> {
+        self.of_engines.keys().copied()
+    }
+
+    /// Returns those of an engine.
+    pub(super) fn of(&self, engine: Engine) -> impl Iterator<Item = Ends> {
+        self.of_engines.get(&engine).into_iter().flatten().copied()
     }
 
     /// Records that this look at an engine's table has found these connections.
@@ -117,17 +127,13 @@ impl Pins {
         (waits, long): (impl Fn(&SocketAddr) -> bool, Duration),
     ) -> Vec<Ends> {
         let (now, mut over) = (Instant::now(), Vec::new());
-        for (local, there) in &mut self.at {
-            let of_engine = there.iter_mut().filter(|(_, pin)| pin.engine == engine);
-            for (remote, pin) in of_engine.filter(|(_, pin)| pin.listed != look) {
-                let ends = (*local, *remote);
-                if may_be(&ends) {
-                    continue;
-                }
-                let since = *pin.unlisted.get_or_insert(now);
-                if !waits(local) || now - since >= long {
-                    over.push(ends);
-                }
+        for ends in self.of_engines.get(&engine).into_iter().flatten() {
+            let (local, remote) = ends;
+            let pin = self.at.get_mut(local).and_then(|there| there.get_mut(remote));
+            let Some(pin) = pin.filter(|pin| pin.listed != look && !may_be(ends)) else { continue };
+            let since = *pin.unlisted.get_or_insert(now);
+            if !waits(local) || now - since >= long {
+                over.push(*ends);
             }
         }
         over
@@ -163,7 +169,19 @@ mod tests {
         });
         assert!(pins.remove(&ends(1)).is_some() && pins.remove(&ends(1)).is_none());
         assert!(pins.remove(&ends(2)).is_some());
-        assert!(pins.is_empty() && pins.of_users.is_empty());
+        assert!(pins.is_empty() && pins.of_users.is_empty() && pins.of_engines.is_empty());
+    }
+
+    #[test]
+    fn a_pin_is_of_the_engine_that_had_it_last() {
+        let (mut pins, other) = (Pins::default(), Engine(2.try_into().unwrap()));
+        pins.insert(ends(1), pin(1));
+        pins.insert(ends(2), pin(1));
+        pins.insert(ends(1), Pin { engine: other, ..pin(1) });
+        assert_eq!(pins.of(Engine::ONLY).collect::<Vec<_>>(), [ends(2)]);
+        assert_eq!(pins.of(other).collect::<Vec<_>>(), [ends(1)]);
+        pins.remove(&ends(1));
+        assert_eq!(pins.engines().collect::<Vec<_>>(), [Engine::ONLY]);
     }
 
     #[test]
