@@ -121,6 +121,10 @@ impl<O: Outside> Sockets<O> {
             restarts: &Cell::new(true),
         };
         let accepted = self.wait(wait, &mut |world, look| {
+            // Another thread has closed it, and its number may be something else's by now.
+            if !world.table.is_still(fd, slot) {
+                return Some(Err(Errno::EBADF));
+            }
             if look.kernel == Kernel::Ask {
                 // Possibly no other thread was woken for that connection.
                 match self.take_from_kernel(fd, flags) {
@@ -164,11 +168,14 @@ impl<O: Outside> Sockets<O> {
             kernel: &mut kernel,
             restarts: &Cell::new(true),
         };
-        let found = self.wait(wait, &mut |_, look| {
+        let found = self.wait(wait, &mut |world, look| {
+            if !world.table.is_still(fd, slot) {
+                return Some(Err(Errno::EBADF));
+            }
             let has_come = look.kernel == Kernel::Ask && self.is_ready(fd, libc::POLLIN);
-            has_come.then_some(())
+            has_come.then_some(Ok(()))
         })?;
-        Ok(found.is_some())
+        found.transpose().map(|found| found.is_some())
     }
 
     /// Takes the oldest connection of the kernel's listener, if it has one that no other process gets first; EBUSY while another

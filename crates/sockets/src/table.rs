@@ -253,6 +253,12 @@ impl Table {
         }
     }
 
+    /// Returns whether `fd` still stands for this socket. A number that another thread closes is the next descriptor's, of whatever
+    /// kind; it is let go here first, under the lock, so who finds it here with the lock held may use the kernel's.
+    pub(crate) fn is_still(&self, fd: RawFd, slot: Slot) -> bool {
+        self.slot(fd) == Ok(slot)
+    }
+
     pub(crate) fn is_handed_over(&self, fd: RawFd) -> bool {
         self.slot(fd) == Err(HANDED_OVER)
     }
