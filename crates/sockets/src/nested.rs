@@ -83,6 +83,7 @@ impl<O: Outside> Sockets<O> {
 
     /// Renames `set`, which is about to be closed, to the number of its duplicate `other`, by which it is known from now on.
     pub fn rename_set(&self, set: RawFd, other: RawFd) {
+        parts::ends_set(set);
         let parts = self.parts_of(set);
         for part in parts.iter() {
             self.with(part, |world| world.rename_set(set, other));

@@ -206,7 +206,7 @@ impl<O: Outside> Sockets<O> {
     ///
     /// # Errors
     ///
-    /// As the call has them.
+    /// As the call has them; EBADF if another thread closes the set, whose number may be another set's then.
     pub fn wait_for_set(
         &self,
         set: RawFd,
@@ -226,8 +226,12 @@ impl<O: Outside> Sockets<O> {
             restarts: &Cell::new(false),
         };
         let mut found = 0;
+        let begun = parts::waits_for(set);
         let waited = self.wait(wait, &mut |world, look| {
             found = if look.is_first { 0 } else { found };
+            if !parts::is_still(set, begun) {
+                return Some(if found > 0 { Ok(found) } else { Err(Errno::EBADF) });
+            }
             let mut kernels = |world: &World, into: &mut [libc::epoll_event]| {
                 let looked = self.outside.look_into_set(set, into)?;
                 Ok(world.without_bells(&mut into[..looked]))

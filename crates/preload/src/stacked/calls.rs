@@ -298,6 +298,8 @@ pub(crate) fn closing(fd: c_int) {
     } else if super::has_set(fd) {
         SOCKETS.close_set(fd);
         forget(fd);
+    } else {
+        SOCKETS.close_if_waited_for(fd);
     }
 }
 

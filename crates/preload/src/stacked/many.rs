@@ -8,7 +8,7 @@ use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t};
 use uncork_posix::kernel::state;
 use uncork_posix::socket::flag;
 
-use super::duplicates::number_of;
+use super::duplicates::{are_known, number_of};
 use super::{
     SOCKETS, cancelling, count, done, fail, faults, handlers, has, has_set, is_on, mark, outside,
 };
@@ -323,6 +323,7 @@ pub(crate) unsafe fn wait_for_set(
     }
     handlers::begin();
     cancelling::point();
+    are_known([set]);
     // SAFETY: as promised.
     let (into, mask) = unsafe { (slice::from_raw_parts_mut(events, most as usize), mask.as_ref()) };
     count(SOCKETS.wait_for_set(set, into, limit, mask)) as c_int
