@@ -1,7 +1,9 @@
 //! Epoll sets (epoll(7)), as far as members on the stack are concerned. The kernel's members are in the kernel's set of
 //! the same descriptor.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+mod heralds;
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::os::fd::RawFd;
 use std::sync::atomic::AtomicU64;
@@ -9,6 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use nix::errno::Errno;
 
+use crate::epoll::heralds::{Heard, Herald};
 use crate::handing::Watched;
 use crate::nested::Shown;
 use crate::table::{Slot, Socket};
@@ -37,6 +40,10 @@ pub(crate) struct Watch {
     edge: bool,
     /// Its ticket among those to be looked at. One that was there under its name before does not count.
     queued: Option<Ticket>,
+    /// What tells of a listener's connections that come to the kernel's.
+    herald: Option<Herald>,
+    /// What that has said and was not looked at yet.
+    heard: u32,
 }
 
 impl Watch {
@@ -54,6 +61,10 @@ impl Watch {
         if self.is_of(set) {
             self.set = other;
         }
+    }
+
+    pub(crate) fn herald(&self) -> Option<Herald> {
+        self.herald
     }
 
     /// Returns it as the kernel would be told.
@@ -176,6 +187,14 @@ pub(crate) struct Sets {
     shown: Vec<RawFd>,
     /// How many members were queued so far.
     tickets: u64,
+    /// The listeners that heralds tell of.
+    heralds: BTreeMap<Herald, Slot>,
+    /// Those of members that were told by edges in the call that is being made.
+    told: Vec<Herald>,
+    /// What those of other parts have said.
+    pub(crate) heard: Vec<Heard>,
+    /// Whether one has said something that has a member looked at.
+    pub(crate) have_news: bool,
 }
 
 fn ticket(tickets: &mut u64) -> Ticket {
@@ -209,7 +228,8 @@ impl Sets {
         }
         let events = events | ALWAYS;
         let ticket = ticket(&mut self.tickets);
-        let watch = Watch { set, fd, events, data, edge: true, queued: Some(ticket) };
+        let (queued, herald, heard) = (Some(ticket), None, 0);
+        let watch = Watch { set, fd, events, data, edge: true, queued, herald, heard };
         socket.watches.push(watch);
         let set = self.all.entry(set).or_insert_with(Set::new);
         set.members += 1;
@@ -229,6 +249,8 @@ impl Sets {
             return Err(Errno::EINVAL);
         }
         (watch.events, watch.data, watch.edge) = (what.events | ALWAYS, what.data, true);
+        // The kernel, which was told of the change before, says again what holds.
+        watch.heard = 0;
         if watch.queued.is_none() {
             let ticket = ticket(&mut self.tickets);
             watch.queued = Some(ticket);
@@ -247,8 +269,9 @@ impl Sets {
         socket: &mut Socket,
         fd: RawFd,
     ) -> Result<(), Errno> {
-        let queued = find(socket, set, fd).ok_or(Errno::ENOENT)?.queued;
+        let Watch { queued, herald, .. } = *find(socket, set, fd).ok_or(Errno::ENOENT)?;
         socket.watches.retain(|watch| watch.set != set || watch.fd != fd);
+        self.dismiss(herald);
         self.leave(set, queued);
         Ok(())
     }
@@ -258,6 +281,7 @@ impl Sets {
         for watch in &mut socket.watches {
             let ticket = ticket(&mut self.tickets);
             (watch.edge, watch.queued) = (true, Some(ticket));
+            self.heralds.extend(watch.herald.map(|herald| (herald, slot)));
             let set = self.all.entry(watch.set).or_insert_with(Set::new);
             set.members += 1;
             set.ready.push_back(Candidate { slot, fd: watch.fd, ticket });
@@ -273,6 +297,7 @@ impl Sets {
     /// Removes a closed socket from all sets.
     pub(crate) fn forget_socket(&mut self, socket: &Socket) {
         for watch in &socket.watches {
+            self.dismiss(watch.herald);
             self.leave(watch.set, watch.queued);
         }
     }
@@ -383,13 +408,16 @@ impl Sets {
         let Candidate { slot, fd, ticket: queued } = candidate;
         let watch = find(socket, set, fd).filter(|watch| watch.queued == Some(queued))?;
         watch.queued = None;
+        let ready = ready | std::mem::take(&mut watch.heard);
         let events = watch.wants(ready)?;
         let by_edge = watch.events & EDGE != 0;
         watch.edge = false;
         let told = Happened { events, data: watch.data };
         if watch.events & ONE_SHOT != 0 {
             watch.events &= WAYS;
-        } else if !by_edge {
+        } else if by_edge {
+            self.told.extend(watch.herald);
+        } else {
             let ticket = ticket(&mut self.tickets);
             watch.queued = Some(ticket);
             if let Some(set) = self.all.get_mut(&set) {
@@ -403,7 +431,7 @@ impl Sets {
 /// Returns whether a member that is to be looked at has something to tell.
 pub(crate) fn would_tell(socket: &mut Socket, (set, fd): (RawFd, RawFd), ready: u32) -> bool {
     find(socket, set, fd)
-        .is_some_and(|watch| watch.queued.is_some() && watch.wants(ready).is_some())
+        .is_some_and(|watch| watch.queued.is_some() && watch.wants(ready | watch.heard).is_some())
 }
 
 fn find(socket: &mut Socket, set: RawFd, fd: RawFd) -> Option<&mut Watch> {
@@ -463,6 +491,20 @@ mod tests {
             woken
         }
 
+        /// Gives the member a herald.
+        fn appoint(&mut self) -> Herald {
+            let herald = Herald::new(7, crate::parts::Part::FIRST);
+            let socket = self.table.get(self.slot).unwrap();
+            self.sets.appoint(herald, (self.slot, socket), (SET, FD));
+            herald
+        }
+
+        fn hear(&mut self, herald: Herald, events: u32) -> Option<RawFd> {
+            let slot = *self.sets.heralds.get(&herald)?;
+            let socket = self.table.get(slot).unwrap();
+            self.sets.hear(herald, (slot, socket), events)
+        }
+
         /// Looks once at all candidates, while `ready` holds.
         fn look(&mut self, ready: u32) -> Vec<u32> {
             let mut told = Vec::new();
@@ -510,6 +552,65 @@ mod tests {
         assert_eq!(rig.look(IN | HUP), NOTHING);
         rig.change(IN | ONE_SHOT).unwrap();
         assert_eq!(rig.look(IN | HUP), [IN | HUP]);
+    }
+
+    /// A worker freed what its listener's event pointed to, and got the event again.
+    #[test]
+    fn what_comes_either_way_is_one_event_of_one_member() {
+        let mut rig = Rig::new();
+        rig.add(IN | ONE_SHOT).unwrap();
+        let herald = rig.appoint();
+        assert_eq!(rig.look(0), NOTHING);
+        rig.happens();
+        assert_eq!(rig.hear(herald, IN), None, "it is to be looked at already");
+        assert_eq!(rig.look(IN), [IN]);
+        assert_eq!(rig.hear(herald, IN), None, "it was told");
+        assert_eq!(rig.look(IN), NOTHING);
+        rig.change(IN | ONE_SHOT).unwrap();
+        assert_eq!(rig.look(0), NOTHING);
+        assert_eq!(rig.hear(herald, IN | HUP), Some(SET));
+        assert_eq!(rig.look(0), [IN | HUP]);
+        assert!(rig.happens().is_empty(), "nor is it told what comes by the stack then");
+        assert_eq!(rig.look(IN), NOTHING);
+    }
+
+    #[test]
+    fn by_edges_what_a_herald_says_in_the_same_call_is_told_already() {
+        let mut rig = Rig::new();
+        rig.add(IN | EDGE).unwrap();
+        let herald = rig.appoint();
+        assert_eq!(rig.look(IN), [IN]);
+        assert!(rig.sets.has_told_listeners());
+        assert_eq!(rig.hear(herald, IN), None);
+        rig.sets.forget_told();
+        assert_eq!(rig.look(IN), NOTHING);
+        assert_eq!(rig.hear(herald, IN), Some(SET), "another one has come");
+        assert_eq!(rig.look(0), [IN]);
+        rig.sets.forget_told();
+        rig.change(IN).unwrap();
+        assert_eq!(rig.hear(herald, IN), None);
+        assert_eq!(rig.look(0), [IN]);
+        assert!(
+            !rig.sets.has_told_listeners(),
+            "the kernel's level is told when it is asked again"
+        );
+        assert_eq!(rig.look(0), NOTHING);
+    }
+
+    #[test]
+    fn a_herald_goes_with_its_member() {
+        let mut rig = Rig::new();
+        rig.add(IN).unwrap();
+        let herald = rig.appoint();
+        let socket = rig.table.get(rig.slot).unwrap();
+        rig.sets.remove(SET, socket, FD).unwrap();
+        assert_eq!(rig.hear(herald, IN), None);
+        rig.add(IN).unwrap();
+        let herald = rig.appoint();
+        let (_, socket) = rig.table.unbind(FD).unwrap();
+        rig.sets.forget_socket(&socket);
+        assert_eq!(rig.hear(herald, IN), None);
+        assert!(rig.sets.heralds.is_empty());
     }
 
     #[test]

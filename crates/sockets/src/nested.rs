@@ -123,16 +123,4 @@ impl World {
                 .is_some_and(|socket| crate::epoll::would_tell(socket, (set, fd), ready))
         })
     }
-
-    /// Removes the bells of sets from what the kernel has told; returns how many events are left.
-    pub(crate) fn without_bells(&self, told: &mut [libc::epoll_event]) -> usize {
-        let mut kept = 0;
-        for at in 0..told.len() {
-            if told[at].u64 != self.mark {
-                told[kept] = told[at];
-                kept += 1;
-            }
-        }
-        kept
-    }
 }

@@ -51,6 +51,19 @@ pub trait Outside: Sync {
     /// As epoll_wait(2) has them.
     fn look_into_set(&self, set: RawFd, into: &mut [libc::epoll_event]) -> Result<usize, Errno>;
 
+    /// Does epoll_ctl(2) on a kernel epoll set.
+    ///
+    /// # Errors
+    ///
+    /// As the call has them.
+    fn control(
+        &self,
+        set: RawFd,
+        operation: i32,
+        fd: RawFd,
+        event: Option<libc::epoll_event>,
+    ) -> Result<(), Errno>;
+
     /// Enters a descriptor of our own into a kernel epoll set, to be told with `data` when it can be read. If it is
     /// `one_of_many`, an event wakes the sleepers of one such set only (EPOLLEXCLUSIVE), where the kernel can do that.
     ///
