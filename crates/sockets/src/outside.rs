@@ -136,6 +136,10 @@ pub trait Outside: Sync {
     /// As the call has them; EBUSY while another process accepts so.
     fn accept_at_once(&self, listener: RawFd, flags: i32) -> Result<Accepted, Errno>;
 
+    /// Returns whether accept(2) on a listener of the kernel's does not wait (O_NONBLOCK), as one of the processes that have it has
+    /// set it last. What [`Outside::accept_at_once`] makes of it for a moment does not count.
+    fn is_non_blocking(&self, listener: RawFd) -> bool;
+
     /// Calls [`crate::Sockets::answer_children`], as children have asked for connections, and does what has to be done
     /// with what has become the kernel's.
     fn answer_children(&self);

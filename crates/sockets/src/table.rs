@@ -84,6 +84,7 @@ pub(crate) struct Socket {
     pub(crate) kind: Kind,
     /// How many descriptors stand for it.
     pub(crate) descriptors: u32,
+    /// O_NONBLOCK; of a listener the kernel knows it.
     pub(crate) non_blocking: bool,
     /// The program has called connect(2).
     pub(crate) is_opened: bool,

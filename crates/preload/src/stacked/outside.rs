@@ -296,6 +296,10 @@ impl Outside for Process {
         accepting::at_once(listener, flags)
     }
 
+    fn is_non_blocking(&self, listener: RawFd) -> bool {
+        accepting::is_non_blocking(listener)
+    }
+
     fn answer_children(&self) {
         super::handing::answer_children();
     }
