@@ -178,6 +178,29 @@ UNUSED static int near_connected(int at)
     return fd;
 }
 
+/* What a thread says right before a call in which it is to sleep, for near_asleep. */
+static volatile pid_t near_sleeper;
+
+UNUSED static void near_sleeps(void) { near_sleeper = gettid(); }
+
+/* Waits until that thread sleeps, which on a busy machine may take long. */
+UNUSED static void near_asleep(void)
+{
+    char path[64], state = 0;
+    while (!near_sleeper)
+        sleep_ms(1);
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", near_sleeper);
+    near_sleeper = 0;
+    for (int tries = 0; tries < 5000 && state != 'S'; tries++) {
+        sleep_ms(1);
+        FILE *stat = fopen(path, "r");
+        if (!stat || fscanf(stat, "%*d (%*[^)]) %c", &state) != 1)
+            fail("%s", path);
+        fclose(stat);
+    }
+    sleep_ms(10);
+}
+
 /* Sets what this host permits of TCP Fast Open. Programs on the stack notice a change within a second. */
 UNUSED static void near_allows(int fast_open)
 {

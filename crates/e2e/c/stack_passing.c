@@ -325,6 +325,94 @@ static void partial(void)
     }
 }
 
+static void on_nothing(int signal UNUSED) {}
+
+/* Returns what accept(2) does where nobody comes: EINTR if it waits. */
+static const char *accepts_nobody(int listener)
+{
+    struct sigaction before, action = {.sa_handler = on_nothing};
+    struct itimerval timer = {{1, 0}, {0, 100 * 1000}}, never = {{0, 0}, {0, 0}};
+    sigaction(SIGALRM, &action, &before);
+    setitimer(ITIMER_REAL, &timer, NULL);
+    const char *accepted = result(accept(listener, NULL, NULL));
+    setitimer(ITIMER_REAL, &never, NULL);
+    sigaction(SIGALRM, &before, NULL);
+    return accepted;
+}
+
+static bool is_nonblocking(int fd) { return (fcntl(fd, F_GETFL) & O_NONBLOCK) != 0; }
+
+/* O_NONBLOCK is the open file's, which a child has, too. */
+static void nonblocking_by_another_process(void)
+{
+    int port, listener = near_listener(near_address, &port), to_child[2], to_parent[2];
+    char octet;
+    pipe(to_child);
+    pipe(to_parent);
+    printf("a listener of two: %s\n", accepts_nobody(listener));
+    for (int way = 0; way < 2; way++) {
+        fflush(stdout);
+        pid_t child = fork();
+        if (child == 0) {
+            read(to_child[0], &octet, 1);
+            printf("it is set by the parent: %s %s\n", yes(is_nonblocking(listener)), accepts_nobody(listener));
+            if (way)
+                ioctl(listener, FIONBIO, &(int){0});
+            else
+                set_nonblocking(listener, false);
+            write(to_parent[1], "x", 1);
+            _exit(7);
+        }
+        if (way)
+            ioctl(listener, FIONBIO, &(int){1});
+        else
+            set_nonblocking(listener, true);
+        write(to_child[1], "x", 1);
+        read(to_parent[0], &octet, 1);
+        waitpid(child, NULL, 0);
+        printf("cleared by the child: %s %s\n", yes(is_nonblocking(listener)), accepts_nobody(listener));
+    }
+    /* Nobody ever sees it while two accept, which block. */
+    fflush(stdout);
+    pid_t children[2];
+    for (int at = 0; at < 2; at++) {
+        if ((children[at] = fork()) == 0)
+            for (;;)
+                close(accept(listener, NULL, NULL));
+    }
+    struct sockaddr_storage name;
+    socklen_t length = far_name(&name, near_address, port);
+    int seen = 0, connected = 0;
+    for (int round = 0; round < 300; round++) {
+        int fd = far_socket(0);
+        connected += connect(fd, (struct sockaddr *)&name, length) == 0;
+        for (int look = 0; look < 20; look++)
+            seen += is_nonblocking(listener);
+        close(fd);
+    }
+    /* What is set meanwhile stays. */
+    int lost = 0;
+    for (int round = 0; round < 300; round++) {
+        int fd = far_socket(0);
+        connected += connect(fd, (struct sockaddr *)&name, length) == 0;
+        set_nonblocking(listener, true);
+        usleep(100);
+        lost += !is_nonblocking(listener);
+        set_nonblocking(listener, false);
+        usleep(100);
+        lost += is_nonblocking(listener);
+        close(fd);
+    }
+    for (int at = 0; at < 2; at++) {
+        kill(children[at], SIGKILL);
+        waitpid(children[at], NULL, 0);
+    }
+    printf("while others accept: connected %d, seen %d, lost %d\n", connected, seen, lost);
+    int all[] = {listener, to_child[0], to_child[1], to_parent[0], to_parent[1]};
+    for (int at = 0; at < 5; at++)
+        close(all[at]);
+}
+
 /* A child that does not execute another program goes on with all that it has. */
 static void no_program(void)
 {
@@ -375,6 +463,7 @@ int main(int count, char **arguments)
     left_to_a_child_when_reset();
     left_to_a_child_alone();
     partial();
+    nonblocking_by_another_process();
     no_program();
     return 0;
 }

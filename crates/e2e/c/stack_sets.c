@@ -222,6 +222,75 @@ static void listens(void)
     close(set);
 }
 
+/* Returns a connection to a listener here, which comes to it by way of the kernel. */
+static int comes_by_loopback(int port)
+{
+    struct sockaddr_storage name;
+    socklen_t length = far_name(&name, near_address, port);
+    int fd = far_socket(0);
+    if (connect(fd, (struct sockaddr *)&name, length))
+        fail("connect");
+    return fd;
+}
+
+static const char *many_told(int set, int ms)
+{
+    static char text[64];
+    struct epoll_event events[8];
+    int count = epoll_wait(set, events, 8, ms);
+    snprintf(text, sizeof text, "%d", count);
+    for (int at = 0; at < count; at++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), ":%x:%d", events[at].events, (int)events[at].data.u64);
+    return text;
+}
+
+/* To a listener connections come by two ways, over the wire and by loopback. In a set it is one member all the same. */
+static void one_listener_by_two_ways(void)
+{
+    struct {
+        const char *name;
+        unsigned events;
+    } kinds[] = {{"by levels", EPOLLIN}, {"by edges", EPOLLIN | EPOLLET}, {"once", EPOLLIN | EPOLLONESHOT}, {"once by edges", EPOLLIN | EPOLLONESHOT | EPOLLET}};
+    for (int kind = 0; kind < 4; kind++) {
+        int port, set = epoll_create1(0), listener = near_listener(near_address, &port);
+        set_nonblocking(listener, true);
+        printf("a listener %s: %s", kinds[kind].name, enters(set, listener, kinds[kind].events, 3));
+        for (int ways = 1; ways < 4; ways++) {
+            int here = -1, accepted = 0;
+            if (ways & 1)
+                far_count(atoi(far("connect 6 %s %d", near_address, port)));
+            if (ways & 2)
+                here = comes_by_loopback(port);
+            sleep_ms(50);
+            printf(", ways %d:", ways);
+            for (int at = 0; at < 4; at++)
+                printf(" %s", many_told(set, at ? 10 : 1000));
+            for (int fd; (fd = accept(listener, NULL, NULL)) >= 0; accepted++)
+                close(fd);
+            printf(" accepted %d, then %s", accepted, many_told(set, 10));
+            /* What comes to one that was told and is not armed is told when it is. */
+            int later = comes_by_loopback(port);
+            sleep_ms(20);
+            printf(" %s", kind > 1 ? many_told(set, 0) : "");
+            struct epoll_event event = {kinds[kind].events, {.u64 = (uint64_t)(4 + ways)}};
+            printf(", armed %s", result(epoll_ctl(set, EPOLL_CTL_MOD, listener, &event)));
+            printf(" %s", many_told(set, 1000));
+            close(accept(listener, NULL, NULL));
+            epoll_ctl(set, EPOLL_CTL_MOD, listener, &event);
+            close(later);
+            close(here);
+            if (ways & 1)
+                far("close 6");
+        }
+        printf(", deleted %s", result(epoll_ctl(set, EPOLL_CTL_DEL, listener, NULL)));
+        int here = comes_by_loopback(port);
+        printf(" %s\n", many_told(set, 20));
+        close(here);
+        close(listener);
+        close(set);
+    }
+}
+
 /* The set is older than the child, whose socket is its own. */
 static void forked(void)
 {
@@ -317,6 +386,52 @@ static void closed_while_somebody_sleeps(void)
     over(fd);
 }
 
+static int found_late;
+
+static void *waits_late(void *set)
+{
+    struct epoll_event event;
+    near_sleeps();
+    found_late = epoll_wait((int)(long)set, &event, 1, -1);
+    return NULL;
+}
+
+/* A thread sleeps on a set, with a member on the stack or without; another closes it, and makes one that gets its number, where
+ * something happens. On Linux the thread goes on sleeping; what it hears is not compared. */
+static void number_of_a_set_that_is_closed(void)
+{
+    enum { OFTEN = 20 };
+    for (int on_stack = 0; on_stack < 2; on_stack++) {
+        int taken = 0, missed = 0, others = 0, fd = near_accepted(0);
+        for (int at = 0; at < OFTEN; at++) {
+            int set = epoll_create1(0), bell = eventfd(0, EFD_NONBLOCK), silent = eventfd(0, EFD_NONBLOCK);
+            enters(set, on_stack ? fd : silent, EPOLLIN, 1);
+            pthread_t thread;
+            found_late = -1;
+            pthread_create(&thread, NULL, waits_late, (void *)(long)set);
+            near_asleep();
+            close(set);
+            int next = epoll_create1(0);
+            others += next != set;
+            /* Frames wake the thread as well. */
+            if (!on_stack)
+                far_ok(far("put 0 x"));
+            sleep_ms(10);
+            enters(next, bell, EPOLLIN | EPOLLONESHOT, 2);
+            eventfd_write(bell, 1);
+            sleep_ms(10);
+            missed += strcmp(told(next, 100), "1 1 2") != 0;
+            taken += found_late > 0;
+            close(next);
+            close(bell);
+            close(silent);
+        }
+        printf("another set in the place of one where a thread sleeps: taken %d, missed %d, others %d\n", taken, missed, others);
+        close(fd);
+        far("close 0");
+    }
+}
+
 /* Through several descriptors: tokio registers by one what it waits for by another. */
 static void duplicated(void)
 {
@@ -402,9 +517,11 @@ int main(int count, char **arguments)
     changed_within();
     several();
     listens();
+    one_listener_by_two_ways();
     forked();
     forked_behind();
     closed_while_somebody_sleeps();
+    number_of_a_set_that_is_closed();
     duplicated();
     duplicated_before();
     return 0;

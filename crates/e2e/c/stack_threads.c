@@ -1,8 +1,10 @@
 /* Threads, signals, duplicated descriptors, and processes. */
 #include "far.h"
+#include <sched.h>
 #include <setjmp.h>
 #include <stdatomic.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -121,6 +123,86 @@ static void ended_by_another(void)
     pthread_join(thread, NULL);
     printf("shut while another accepts: %s\n", said);
     close(listener);
+}
+
+static int accepted_late;
+
+static void *accepts_late(void *listener)
+{
+    /* It does not take the processor from the thread that wakes it. */
+    sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0});
+    near_sleeps();
+    accepted_late = accept((int)(long)listener, NULL, NULL);
+    return NULL;
+}
+
+/* Returns whether another process could lock a file. */
+static bool is_free(const char *path)
+{
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+        int fd = open(path, O_RDWR);
+        _exit(fd < 0 || fcntl(fd, F_GETLK, &lock) || lock.l_type == F_UNLCK);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    return status;
+}
+
+/* A thread waits in accept(2) as another closes the listener and gets its number for something else: a file, which the program
+ * locks, or another listener. On Linux the thread goes on waiting there; what it hears is not compared. */
+static void number_of_a_listener_that_is_closed(void)
+{
+    enum { OFTEN = 40 };
+    char path[64];
+    int unlocked = 0, changed = 0, taken = 0, others = 0, port, memory = memfd_create("lock", 0);
+    cpu_set_t before, one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    sched_getaffinity(0, sizeof before, &before);
+    /* On one processor it wakes when the number is another descriptor's. */
+    sched_setaffinity(0, sizeof one, &one);
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", getpid(), memory);
+    for (int at = 0; at < OFTEN; at++) {
+        pthread_t thread;
+        struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+        int listener = near_listener(near_address, &port);
+        pthread_create(&thread, NULL, accepts_late, (void *)(long)listener);
+        near_asleep();
+        close(listener);
+        int fd = open(path, O_RDWR);
+        others += fd != listener;
+        fcntl(fd, F_SETLK, &lock);
+        sleep_ms(10);
+        unlocked += is_free(path);
+        changed += (fcntl(fd, F_GETFL) & O_NONBLOCK) != 0;
+        close(fd);
+    }
+    close(memory);
+    printf("a file in the place of a listener where another accepts: unlocked %d, changed %d, others %d\n", unlocked, changed, others);
+    accepted_late = -1;
+    for (int at = 0; at < OFTEN; at++) {
+        pthread_t thread;
+        int listener = near_listener(near_address, &port), other = near_listener(near_address, &port);
+        struct sockaddr_storage name;
+        socklen_t length = far_name(&name, near_address, port);
+        int here = far_socket(0);
+        connect(here, (struct sockaddr *)&name, length);
+        pthread_create(&thread, NULL, accepts_late, (void *)(long)listener);
+        near_asleep();
+        close(listener);
+        int copy = dup(other);
+        others += copy != listener;
+        sleep_ms(10);
+        taken += accepted_late >= 0;
+        close(copy);
+        close(other);
+        close(here);
+    }
+    printf("another listener there: taken %d, others %d\n", taken, others);
+    sched_setaffinity(0, sizeof before, &before);
 }
 
 static void *selects(void *unused UNUSED)
@@ -967,6 +1049,7 @@ int main(int count, char **arguments)
     far_begin(count, arguments);
     waiting_beside();
     ended_by_another();
+    number_of_a_listener_that_is_closed();
     shared_while_waiting();
     signals();
     signals_of_old();

@@ -1,7 +1,11 @@
 //! Epoll sets (epoll(7)), as far as members on the stack are concerned. The kernel's members are in the kernel's set of
 //! the same descriptor.
 
-use std::collections::{HashMap, VecDeque};
+mod heralds;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::os::fd::RawFd;
 use std::sync::atomic::AtomicU64;
@@ -9,6 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use nix::errno::Errno;
 
+use crate::epoll::heralds::{Heard, Herald};
 use crate::handing::Watched;
 use crate::nested::Shown;
 use crate::table::{Slot, Socket};
@@ -38,6 +43,10 @@ pub(crate) struct Watch {
     edge: bool,
     /// Its ticket among those to be looked at. One that was there under its name before does not count.
     queued: Option<Ticket>,
+    /// What tells of a listener's connections that come to the kernel's.
+    herald: Option<Herald>,
+    /// What that has said and was not looked at yet.
+    heard: u32,
 }
 
 impl Watch {
@@ -57,6 +66,10 @@ impl Watch {
         }
     }
 
+    pub(crate) fn herald(&self) -> Option<Herald> {
+        self.herald
+    }
+
     /// Returns it as the kernel would be told.
     pub(crate) fn told(&self) -> Watched {
         let event = libc::epoll_event { events: self.events, u64: self.data };
@@ -74,7 +87,7 @@ impl Watch {
 }
 
 /// The number of a queued member: sockets and descriptors are closed and come again under the same names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Ticket(u64);
 
 /// A queued member, which may have something to tell.
@@ -98,6 +111,8 @@ pub(crate) struct Set {
     serial: u64,
     /// Members that may have something to tell.
     ready: VecDeque<Candidate>,
+    /// Which of these are members no more.
+    dead: HashSet<Ticket>,
     members: usize,
     /// How often in a row only these have told something, and the kernel's were not asked.
     told_by_stack: u32,
@@ -112,9 +127,35 @@ impl Set {
         Self {
             serial: SERIALS.fetch_add(1, Relaxed),
             ready: VecDeque::new(),
+            dead: HashSet::new(),
             members: 0,
             told_by_stack: 0,
             shown: None,
+        }
+    }
+
+    /// Notes that a member has left, which is among those to be looked at if it has a ticket. A program may enter and remove members
+    /// without ever waiting: there are never many more tickets of such than of others.
+    fn leave(&mut self, queued: Option<Ticket>) {
+        /// So few are not worth a look at all.
+        const FEW: usize = 32;
+        self.members = self.members.saturating_sub(1);
+        let Some(queued) = queued else { return };
+        let Self { ready, dead, .. } = self;
+        dead.insert(queued);
+        if dead.len() > FEW && dead.len() > ready.len() / 2 {
+            ready.retain(|one| !dead.contains(&one.ticket));
+            dead.clear();
+        }
+    }
+
+    /// Takes the next of the members to be looked at.
+    fn next(&mut self) -> Option<Candidate> {
+        loop {
+            let next = self.ready.pop_front()?;
+            if self.dead.is_empty() || !self.dead.remove(&next.ticket) {
+                return Some(next);
+            }
         }
     }
 }
@@ -149,6 +190,14 @@ pub(crate) struct Sets {
     shown: Vec<RawFd>,
     /// How many members were queued so far.
     tickets: u64,
+    /// The listeners that heralds tell of.
+    heralds: BTreeMap<Herald, Slot>,
+    /// Those of members that were told by edges in the call that is being made.
+    told: Vec<Herald>,
+    /// What those of other parts have said.
+    pub(crate) heard: Vec<Heard>,
+    /// Whether one has said something that has a member looked at.
+    pub(crate) have_news: bool,
 }
 
 fn ticket(tickets: &mut u64) -> Ticket {
@@ -182,7 +231,8 @@ impl Sets {
         }
         let events = events | ALWAYS;
         let ticket = ticket(&mut self.tickets);
-        let watch = Watch { set, fd, events, data, edge: true, queued: Some(ticket) };
+        let (queued, herald, heard) = (Some(ticket), None, 0);
+        let watch = Watch { set, fd, events, data, edge: true, queued, herald, heard };
         socket.watches.push(watch);
         let set = self.all.entry(set).or_insert_with(Set::new);
         set.members += 1;
@@ -202,6 +252,8 @@ impl Sets {
             return Err(Errno::EINVAL);
         }
         (watch.events, watch.data, watch.edge) = (what.events | ALWAYS, what.data, true);
+        // The kernel, which was told of the change before, says again what holds.
+        watch.heard = 0;
         if watch.queued.is_none() {
             let ticket = ticket(&mut self.tickets);
             watch.queued = Some(ticket);
@@ -220,9 +272,10 @@ impl Sets {
         socket: &mut Socket,
         fd: RawFd,
     ) -> Result<(), Errno> {
-        find(socket, set, fd).ok_or(Errno::ENOENT)?;
+        let Watch { queued, herald, .. } = *find(socket, set, fd).ok_or(Errno::ENOENT)?;
         socket.watches.retain(|watch| watch.set != set || watch.fd != fd);
-        self.leave(set);
+        self.dismiss(herald);
+        self.leave(set, queued);
         Ok(())
     }
 
@@ -231,22 +284,24 @@ impl Sets {
         for watch in &mut socket.watches {
             let ticket = ticket(&mut self.tickets);
             (watch.edge, watch.queued) = (true, Some(ticket));
+            self.heralds.extend(watch.herald.map(|herald| (herald, slot)));
             let set = self.all.entry(watch.set).or_insert_with(Set::new);
             set.members += 1;
             set.ready.push_back(Candidate { slot, fd: watch.fd, ticket });
         }
     }
 
-    fn leave(&mut self, set: RawFd) {
+    fn leave(&mut self, set: RawFd, queued: Option<Ticket>) {
         if let Some(at) = self.all.get_mut(&set) {
-            at.members = at.members.saturating_sub(1);
+            at.leave(queued);
         }
     }
 
     /// Removes a closed socket from all sets.
     pub(crate) fn forget_socket(&mut self, socket: &Socket) {
         for watch in &socket.watches {
-            self.leave(watch.set);
+            self.dismiss(watch.herald);
+            self.leave(watch.set, watch.queued);
         }
     }
 
@@ -259,11 +314,12 @@ impl Sets {
     /// Notes that a set has another number from now on.
     pub(crate) fn rename(&mut self, set: RawFd, other: RawFd) {
         self.shown.iter_mut().filter(|shown| **shown == set).for_each(|shown| *shown = other);
-        let Some(Set { ready, members, shown, .. }) = self.all.remove(&set) else { return };
+        let Some(Set { ready, dead, members, shown, .. }) = self.all.remove(&set) else { return };
         // Something may have been entered under that number in between.
         let at = self.all.entry(other).or_insert_with(Set::new);
         at.members += members;
         at.ready.extend(ready);
+        at.dead.extend(dead);
         at.shown = at.shown.take().or(shown);
     }
 
@@ -289,7 +345,7 @@ impl Sets {
 
     /// Returns how many members are to be looked at.
     pub(crate) fn candidates(&self, set: RawFd) -> usize {
-        self.all.get(&set).map_or(0, |set| set.ready.len())
+        self.all.get(&set).map_or(0, |set| set.ready.len() - set.dead.len())
     }
 
     /// Returns how often in a row only the stack's members of a set have told something.
@@ -307,7 +363,7 @@ impl Sets {
 
     /// Takes the next of the members to be looked at.
     pub(crate) fn next(&mut self, set: RawFd) -> Option<Candidate> {
-        self.all.get_mut(&set)?.ready.pop_front()
+        self.all.get_mut(&set)?.next()
     }
 
     pub(crate) fn all_candidates(&self, set: RawFd) -> Vec<(Slot, RawFd)> {
@@ -355,13 +411,16 @@ impl Sets {
         let Candidate { slot, fd, ticket: queued } = candidate;
         let watch = find(socket, set, fd).filter(|watch| watch.queued == Some(queued))?;
         watch.queued = None;
+        let ready = ready | std::mem::take(&mut watch.heard);
         let events = watch.wants(ready)?;
         let by_edge = watch.events & EDGE != 0;
         watch.edge = false;
         let told = Happened { events, data: watch.data };
         if watch.events & ONE_SHOT != 0 {
             watch.events &= WAYS;
-        } else if !by_edge {
+        } else if by_edge {
+            self.told.extend(watch.herald);
+        } else {
             let ticket = ticket(&mut self.tickets);
             watch.queued = Some(ticket);
             if let Some(set) = self.all.get_mut(&set) {
@@ -375,190 +434,9 @@ impl Sets {
 /// Returns whether a member that is to be looked at has something to tell.
 pub(crate) fn would_tell(socket: &mut Socket, (set, fd): (RawFd, RawFd), ready: u32) -> bool {
     find(socket, set, fd)
-        .is_some_and(|watch| watch.queued.is_some() && watch.wants(ready).is_some())
+        .is_some_and(|watch| watch.queued.is_some() && watch.wants(ready | watch.heard).is_some())
 }
 
 fn find(socket: &mut Socket, set: RawFd, fd: RawFd) -> Option<&mut Watch> {
     socket.watches.iter_mut().find(|watch| watch.set == set && watch.fd == fd)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::asked::Asked;
-    use crate::table::{Kind, Table};
-
-    const SET: RawFd = 5;
-    const FD: RawFd = 7;
-    const IN: u32 = libc::EPOLLIN as u32;
-    const OUT: u32 = libc::EPOLLOUT as u32;
-    const HUP: u32 = libc::EPOLLHUP as u32;
-    const NOTHING: [u32; 0] = [];
-
-    fn elsewhere() -> Kind {
-        let id = uncork_stack::SocketId::from_u64(0);
-        Kind::Elsewhere { place: crate::table::Place { link: 0, id }, owner: None }
-    }
-
-    /// A socket in a table, and a set.
-    struct Rig {
-        table: Table,
-        sets: Sets,
-        slot: Slot,
-    }
-
-    impl Rig {
-        fn new() -> Self {
-            let mut table = Table::default();
-            let slot = table.add(Socket::new(elsewhere(), false, Arc::new(Asked::default())));
-            table.bind(FD, slot);
-            Self { table, sets: Sets::default(), slot }
-        }
-
-        fn add(&mut self, events: u32) -> Result<(), Errno> {
-            let socket = self.table.get(self.slot).unwrap();
-            self.sets.add(SET, (self.slot, socket), FD, Happened { events, data: 42 })
-        }
-
-        fn change(&mut self, events: u32) -> Result<(), Errno> {
-            let socket = self.table.get(self.slot).unwrap();
-            self.sets.change(SET, (self.slot, socket), FD, Happened { events, data: 43 })
-        }
-
-        /// Notes that something happens; returns the sets that are woken for it.
-        fn happens(&mut self) -> Vec<RawFd> {
-            let mut woken = Vec::new();
-            let socket = self.table.get(self.slot).unwrap();
-            self.sets.note(self.slot, socket, |set| woken.push(set));
-            woken
-        }
-
-        /// Looks once at all candidates, while `ready` holds.
-        fn look(&mut self, ready: u32) -> Vec<u32> {
-            let mut told = Vec::new();
-            for _ in 0..self.sets.candidates(SET) {
-                let candidate = self.sets.next(SET).unwrap();
-                let Some(socket) = self.table.get(candidate.slot) else { continue };
-                told.extend(self.sets.tell(SET, candidate, socket, ready));
-            }
-            told.into_iter().map(|told| told.events).collect()
-        }
-    }
-
-    #[test]
-    fn a_level_is_told_for_as_long_as_it_holds() {
-        let mut rig = Rig::new();
-        rig.add(IN).unwrap();
-        assert_eq!(rig.look(IN | OUT), [IN]);
-        assert_eq!(rig.look(IN | OUT), [IN], "nobody has read");
-        assert_eq!(rig.look(OUT), NOTHING);
-        assert_eq!(rig.look(IN), NOTHING, "nothing has happened that would make one look");
-        assert_eq!(rig.happens(), [SET]);
-        assert_eq!(rig.look(IN), [IN]);
-    }
-
-    #[test]
-    fn an_edge_is_told_once() {
-        let mut rig = Rig::new();
-        rig.add(IN | OUT | EDGE).unwrap();
-        assert_eq!(rig.look(OUT), [OUT], "what holds when it is entered is told");
-        assert_eq!(rig.look(OUT), NOTHING);
-        rig.happens();
-        assert_eq!(rig.look(IN | OUT), [IN | OUT], "with all that holds");
-        rig.happens();
-        rig.happens();
-        assert_eq!(rig.look(IN), [IN], "two things that have happened are one event");
-        assert_eq!(rig.look(IN), NOTHING);
-    }
-
-    #[test]
-    fn one_shot_waits_to_be_armed_again_even_for_errors() {
-        let mut rig = Rig::new();
-        rig.add(IN | ONE_SHOT).unwrap();
-        assert_eq!(rig.look(IN), [IN]);
-        assert!(rig.happens().is_empty());
-        assert_eq!(rig.look(IN | HUP), NOTHING);
-        rig.change(IN | ONE_SHOT).unwrap();
-        assert_eq!(rig.look(IN | HUP), [IN | HUP]);
-    }
-
-    #[test]
-    fn errors_are_told_without_being_asked_for() {
-        let mut rig = Rig::new();
-        rig.add(EDGE | IN).unwrap();
-        assert_eq!(rig.look(HUP), [HUP]);
-        rig.change(0).unwrap();
-        assert_eq!(rig.look(IN | HUP), [HUP], "not even if nothing was asked for");
-    }
-
-    #[test]
-    fn a_member_is_entered_once_and_known_by_its_descriptor() {
-        let mut rig = Rig::new();
-        assert_eq!(rig.change(IN), Err(Errno::ENOENT));
-        rig.add(IN).unwrap();
-        assert_eq!(rig.add(IN), Err(Errno::EEXIST));
-        let slot = rig.slot;
-        rig.table.bind(FD + 1, slot);
-        let socket = rig.table.get(slot).unwrap();
-        let what = Happened { events: IN, data: 1 };
-        assert_eq!(
-            rig.sets.add(SET, (slot, socket), FD + 1, what),
-            Ok(()),
-            "a duplicate is another"
-        );
-        assert_eq!(rig.look(IN), [IN, IN]);
-    }
-
-    #[test]
-    fn one_that_was_closed_or_taken_out_is_not_told() {
-        let mut rig = Rig::new();
-        rig.add(IN).unwrap();
-        rig.happens();
-        let socket = rig.table.get(rig.slot).unwrap();
-        rig.sets.remove(SET, socket, FD).unwrap();
-        assert_eq!(rig.look(IN), NOTHING);
-        rig.add(IN).unwrap();
-        let (_, socket) = rig.table.unbind(FD).unwrap();
-        rig.sets.forget_socket(&socket);
-        // Another socket takes its place in the table.
-        let slot = rig.table.add(Socket::new(elsewhere(), false, Arc::new(Asked::default())));
-        rig.table.bind(FD, slot);
-        assert_eq!(slot.at(), rig.slot.at());
-        assert!(rig.table.get(rig.slot).is_none(), "its name is none of the other's");
-        rig.slot = slot;
-        assert_eq!(rig.look(IN), NOTHING);
-    }
-
-    /// A server that took as many events as it got read a connection twice, and heard EAGAIN.
-    #[test]
-    fn one_that_comes_in_the_place_of_a_closed_one_is_told_once() {
-        let mut rig = Rig::new();
-        rig.add(IN).unwrap();
-        rig.happens();
-        let (_, socket) = rig.table.unbind(FD).unwrap();
-        rig.sets.forget_socket(&socket);
-        let slot = rig.table.add(Socket::new(elsewhere(), false, Asked::default().into()));
-        rig.table.bind(FD, slot);
-        assert_eq!(slot.at(), rig.slot.at());
-        assert!(rig.table.get(rig.slot).is_none(), "its name is none of the other's");
-        rig.slot = slot;
-        rig.add(IN).unwrap();
-        assert_eq!(rig.look(IN), [IN]);
-    }
-
-    #[test]
-    fn one_socket_in_two_sets_wakes_both() {
-        let mut rig = Rig::new();
-        rig.add(IN).unwrap();
-        let socket = rig.table.get(rig.slot).unwrap();
-        let what = Happened { events: IN, data: 1 };
-        rig.sets.add(SET + 10, (rig.slot, socket), FD, what).unwrap();
-        assert_eq!(rig.look(0), NOTHING);
-        let candidate = rig.sets.next(SET + 10).unwrap();
-        let socket = rig.table.get(rig.slot).unwrap();
-        rig.sets.tell(SET + 10, candidate, socket, 0);
-        assert_eq!(rig.happens(), [SET, SET + 10]);
-    }
 }

@@ -561,8 +561,20 @@ impl<O: Outside> Sockets<O> {
         })
     }
 
-    /// Forgets an epoll set that is about to be closed.
+    /// Forgets an epoll set that is about to be closed. Under the locks, so that no thread is in the middle of a look at it.
     pub fn close_set(&self, set: RawFd) {
+        parts::ends_set(set);
+        self.forget_set(set);
+    }
+
+    /// Does the same with a descriptor that may be a set without members on the stack, if a thread has ever waited for it.
+    pub fn close_if_waited_for(&self, set: RawFd) {
+        if parts::ends_set(set) {
+            self.forget_set(set);
+        }
+    }
+
+    fn forget_set(&self, set: RawFd) {
         for part in self.parts_of(set).iter() {
             self.with(part, |world| world.forget_set(set));
         }

@@ -86,11 +86,11 @@ impl<O: Outside> Sockets<O> {
     ///
     /// As the call has them; [`HANDED_OVER`](crate::HANDED_OVER) where all that come are the kernel's, and so is the call.
     pub fn accept(&self, fd: RawFd, flags: i32) -> Result<Accepted, Errno> {
-        let (slot, waits, limit, is_kernels) = self.call(fd, |world| {
+        let (slot, limit, is_kernels) = self.call(fd, |world| {
             let (slot, socket) = world.table.find(fd)?;
-            let (waits, limit) = (!socket.non_blocking, socket.asked.receive_timeout);
+            let limit = socket.asked.receive_timeout;
             world.ensure_listening(slot);
-            Ok((slot, waits, limit, world.is_kernels_alone(slot)))
+            Ok((slot, limit, world.is_kernels_alone(slot)))
         })?;
         let part = self.at(fd);
         self.need_keeper(part);
@@ -102,7 +102,7 @@ impl<O: Outside> Sockets<O> {
         if let Some(done) = self.with(part, |world| attempt(world)).flatten() {
             return done;
         }
-        if !waits {
+        if !self.waits(fd, slot)? {
             // A connection that has just come may be ready.
             let done = self.with(part, |world| {
                 world.turn();
@@ -121,6 +121,10 @@ impl<O: Outside> Sockets<O> {
             restarts: &Cell::new(true),
         };
         let accepted = self.wait(wait, &mut |world, look| {
+            // Another thread has closed it, and its number may be something else's by now.
+            if !world.table.is_still(fd, slot) {
+                return Some(Err(Errno::EBADF));
+            }
             if look.kernel == Kernel::Ask {
                 // Possibly no other thread was woken for that connection.
                 match self.take_from_kernel(fd, flags) {
@@ -146,10 +150,13 @@ impl<O: Outside> Sockets<O> {
     pub fn await_kernels(&self, fd: RawFd, begun: std::time::Instant) -> Result<bool, Errno> {
         let asked = self.call(fd, |world| {
             let (slot, socket) = world.table.find(fd)?;
-            let waits = socket.is_listener() && !socket.non_blocking;
-            Ok(waits.then_some((slot, socket.asked.receive_timeout)))
+            let limit = socket.asked.receive_timeout;
+            Ok(socket.is_listener().then_some((slot, limit)))
         });
         let Ok(Some((slot, limit))) = asked else { return Ok(false) };
+        if !self.waits(fd, slot)? {
+            return Ok(false);
+        }
         let left = limit.map(|limit| limit.saturating_sub(begun.elapsed()));
         if left == Some(Duration::ZERO) {
             return Ok(false);
@@ -164,11 +171,35 @@ impl<O: Outside> Sockets<O> {
             kernel: &mut kernel,
             restarts: &Cell::new(true),
         };
-        let found = self.wait(wait, &mut |_, look| {
+        let found = self.wait(wait, &mut |world, look| {
+            if !world.table.is_still(fd, slot) {
+                return Some(Err(Errno::EBADF));
+            }
             let has_come = look.kernel == Kernel::Ask && self.is_ready(fd, libc::POLLIN);
-            has_come.then_some(())
+            has_come.then_some(Ok(()))
         })?;
-        Ok(found.is_some())
+        found.transpose().map(|found| found.is_some())
+    }
+
+    /// Returns whether accept(2) is to wait at a listener. O_NONBLOCK belongs to what is open, which other processes may have, too:
+    /// it is the kernel's that counts.
+    fn waits(&self, fd: RawFd, slot: Slot) -> Result<bool, Errno> {
+        self.call(fd, |world| {
+            if !world.table.is_still(fd, slot) {
+                return Err(Errno::EBADF);
+            }
+            Ok(!self.outside.is_non_blocking(fd))
+        })
+    }
+
+    /// Runs `act`, which concerns the kernel's listener of `fd`, while no thread of this process accepts there; None: it is no
+    /// listener. Others wait meanwhile: it takes moments.
+    pub fn at_listener<T>(&self, fd: RawFd, act: impl FnOnce() -> T) -> Option<T> {
+        let acted = self.call(fd, |world| {
+            let (_, socket) = world.table.find(fd)?;
+            if socket.is_listener() { Ok(act()) } else { Err(Errno::EINVAL) }
+        });
+        acted.ok()
     }
 
     /// Takes the oldest connection of the kernel's listener, if it has one that no other process gets first; EBUSY while another

@@ -83,6 +83,7 @@ impl<O: Outside> Sockets<O> {
 
     /// Renames `set`, which is about to be closed, to the number of its duplicate `other`, by which it is known from now on.
     pub fn rename_set(&self, set: RawFd, other: RawFd) {
+        parts::ends_set(set);
         let parts = self.parts_of(set);
         for part in parts.iter() {
             self.with(part, |world| world.rename_set(set, other));
@@ -121,17 +122,5 @@ impl World {
                 .get(slot)
                 .is_some_and(|socket| crate::epoll::would_tell(socket, (set, fd), ready))
         })
-    }
-
-    /// Removes the bells of sets from what the kernel has told; returns how many events are left.
-    pub(crate) fn without_bells(&self, told: &mut [libc::epoll_event]) -> usize {
-        let mut kept = 0;
-        for at in 0..told.len() {
-            if told[at].u64 != self.mark {
-                told[kept] = told[at];
-                kept += 1;
-            }
-        }
-        kept
     }
 }

@@ -51,6 +51,19 @@ pub trait Outside: Sync {
     /// As epoll_wait(2) has them.
     fn look_into_set(&self, set: RawFd, into: &mut [libc::epoll_event]) -> Result<usize, Errno>;
 
+    /// Does epoll_ctl(2) on a kernel epoll set.
+    ///
+    /// # Errors
+    ///
+    /// As the call has them.
+    fn control(
+        &self,
+        set: RawFd,
+        operation: i32,
+        fd: RawFd,
+        event: Option<libc::epoll_event>,
+    ) -> Result<(), Errno>;
+
     /// Enters a descriptor of our own into a kernel epoll set, to be told with `data` when it can be read. If it is
     /// `one_of_many`, an event wakes the sleepers of one such set only (EPOLLEXCLUSIVE), where the kernel can do that.
     ///
@@ -122,6 +135,10 @@ pub trait Outside: Sync {
     ///
     /// As the call has them; EBUSY while another process accepts so.
     fn accept_at_once(&self, listener: RawFd, flags: i32) -> Result<Accepted, Errno>;
+
+    /// Returns whether accept(2) on a listener of the kernel's does not wait (O_NONBLOCK), as one of the processes that have it has
+    /// set it last. What [`Outside::accept_at_once`] makes of it for a moment does not count.
+    fn is_non_blocking(&self, listener: RawFd) -> bool;
 
     /// Calls [`crate::Sockets::answer_children`], as children have asked for connections, and does what has to be done
     /// with what has become the kernel's.

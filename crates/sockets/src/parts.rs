@@ -37,6 +37,9 @@ pub(crate) struct AtomicParts(AtomicU64);
 static SOCKETS: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(0) }; DESCRIPTORS];
 /// For each descriptor of an epoll set: the parts that have members in it, or whose threads wait there.
 static SETS: [AtomicU64; DESCRIPTORS] = [const { AtomicU64::new(0) }; DESCRIPTORS];
+/// For each descriptor of an epoll set: twice the number of sets that were closed under it while threads knew it, and one more if
+/// a thread has waited for the present one. Members on the stack are no condition: the kernel's are looked at by the number, too.
+static WAITED: [AtomicU32; DESCRIPTORS] = [const { AtomicU32::new(0) }; DESCRIPTORS];
 /// For each part: how many threads have it.
 static USERS: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
 
@@ -175,6 +178,33 @@ pub(crate) fn join_set(set: RawFd, parts: Parts) -> Parts {
     set_at(set).map_or(Parts::NONE, |at| Parts(at.fetch_or(parts.0, SeqCst)))
 }
 
+/// Tells a set from those that have its number after it: [`is_still`] compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Waited(u32);
+
+/// Notes that a thread waits for a set.
+pub(crate) fn waits_for(set: RawFd) -> Waited {
+    let Some(at) = waited_at(set) else { return Waited(0) };
+    let known = at.load(SeqCst);
+    Waited(if known & 1 == 1 { known } else { at.fetch_or(1, SeqCst) | 1 })
+}
+
+/// Returns whether that set is still open, by this number.
+pub(crate) fn is_still(set: RawFd, waited: Waited) -> bool {
+    waited_at(set).is_none_or(|at| at.load(SeqCst) == waited.0)
+}
+
+/// Notes that a set is about to be closed; returns whether a thread has ever waited for it.
+pub(crate) fn ends_set(set: RawFd) -> bool {
+    let Some(at) = waited_at(set) else { return false };
+    let is_waited_for = |waited: u32| (waited & 1 == 1).then(|| waited.wrapping_add(1));
+    at.fetch_update(SeqCst, SeqCst, is_waited_for).is_ok()
+}
+
+fn waited_at(set: RawFd) -> Option<&'static AtomicU32> {
+    WAITED.get(usize::try_from(set).ok()?)
+}
+
 /// Forgets a set that is closed.
 pub(crate) fn forget_set(set: RawFd) {
     if let Some(at) = set_at(set) {
@@ -289,6 +319,20 @@ mod tests {
             [scope.spawn(one), scope.spawn(one)].map(|thread| thread.join().unwrap())
         });
         assert_ne!(both[0], both[1]);
+    }
+
+    /// A thread took the events of the set that got the number of the one for which it waited.
+    #[test]
+    fn a_set_that_is_closed_is_none_of_those_that_have_its_number_after_it() {
+        let set = 1001;
+        assert!(!ends_set(set), "nobody is to be told");
+        let first = waits_for(set);
+        assert_eq!(waits_for(set), first);
+        assert!(is_still(set, first));
+        assert!(ends_set(set));
+        assert!(!is_still(set, first));
+        let second = waits_for(set);
+        assert!(is_still(set, second) && !is_still(set, first));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::handing::HANDED_OVER;
 use crate::outside::Outside;
 use crate::parts::{self, Part, Parts};
 use crate::sleepers::For;
-use crate::table::Kind;
+use crate::table::{Kind, Slot};
 use crate::waiting::{Kernel, Wait};
 use crate::world::{READABLE, World};
 
@@ -156,8 +156,7 @@ impl<O: Outside> Sockets<O> {
         parts.any(|part| self.with(part, |world| world.sets.has(set)) == Some(true))
     }
 
-    /// Does epoll_ctl(2) on a descriptor on the stack. A listener is the kernel's member, too: the caller
-    /// makes the call there, first.
+    /// Does epoll_ctl(2) on a descriptor on the stack. A listener is the kernel's member, too (`epoll/heralds.rs`).
     ///
     /// # Errors
     ///
@@ -176,18 +175,7 @@ impl<O: Outside> Sockets<O> {
             if watches_in {
                 world.ensure_listening(slot);
             }
-            let World { table, sets, .. } = world;
-            let socket = table.get(slot).ok_or(Errno::EBADF)?;
-            match operation {
-                libc::EPOLL_CTL_ADD => {
-                    sets.add(set, (slot, socket), fd, what.ok_or(Errno::EFAULT)?)
-                }
-                libc::EPOLL_CTL_MOD => {
-                    sets.change(set, (slot, socket), fd, what.ok_or(Errno::EFAULT)?)
-                }
-                libc::EPOLL_CTL_DEL => sets.remove(set, socket, fd),
-                _ => Err(Errno::EINVAL),
-            }?;
+            self.control_member(world, (set, operation, fd), slot, what)?;
             // A thread may sleep on the set already.
             world.wake_set(set);
             // Or on a set that has this one as a member (ep_poll_safewake): what it shows is looked at anew.
@@ -203,12 +191,41 @@ impl<O: Outside> Sockets<O> {
         Ok(())
     }
 
+    fn control_member(
+        &self,
+        world: &mut World,
+        (set, operation, fd): (RawFd, i32, RawFd),
+        slot: Slot,
+        what: Option<Happened>,
+    ) -> Result<(), Errno> {
+        let is_listener = world.table.get(slot).ok_or(Errno::EBADF)?.is_listener();
+        let herald = if is_listener {
+            self.control_herald(world, (set, operation, fd), slot, what)?
+        } else {
+            None
+        };
+        let World { table, sets, .. } = world;
+        let socket = table.get(slot).ok_or(Errno::EBADF)?;
+        match operation {
+            libc::EPOLL_CTL_ADD => {
+                sets.add(set, (slot, socket), fd, what.ok_or(Errno::EFAULT)?)?;
+                if let Some(herald) = herald {
+                    sets.appoint(herald, (slot, socket), (set, fd));
+                }
+                Ok(())
+            }
+            libc::EPOLL_CTL_MOD => sets.change(set, (slot, socket), fd, what.ok_or(Errno::EFAULT)?),
+            libc::EPOLL_CTL_DEL => sets.remove(set, socket, fd),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
     /// Does epoll_wait(2) on a set with members on the stack, and possibly of the kernel's. Fills `into`, and
     /// returns the number of events.
     ///
     /// # Errors
     ///
-    /// As the call has them.
+    /// As the call has them; EBADF if another thread closes the set, whose number may be another set's then.
     pub fn wait_for_set(
         &self,
         set: RawFd,
@@ -228,11 +245,15 @@ impl<O: Outside> Sockets<O> {
             restarts: &Cell::new(false),
         };
         let mut found = 0;
+        let begun = parts::waits_for(set);
         let waited = self.wait(wait, &mut |world, look| {
             found = if look.is_first { 0 } else { found };
-            let mut kernels = |world: &World, into: &mut [libc::epoll_event]| {
+            if !parts::is_still(set, begun) {
+                return Some(if found > 0 { Ok(found) } else { Err(Errno::EBADF) });
+            }
+            let mut kernels = |world: &mut World, into: &mut [libc::epoll_event]| {
                 let looked = self.outside.look_into_set(set, into)?;
-                Ok(world.without_bells(&mut into[..looked]))
+                Ok(world.sort_out(&mut into[..looked]))
             };
             // After what one part has told the kernel need not be asked.
             let asks = if found == 0 { look.kernel } else { Kernel::Leave };
@@ -250,8 +271,8 @@ impl<O: Outside> Sockets<O> {
     }
 }
 
-/// Asks what the kernel's members have to tell, and takes the bells of sets out of it.
-type Look<'a> = dyn FnMut(&World, &mut [libc::epoll_event]) -> Result<usize, Errno> + 'a;
+/// Asks what the kernel's members have to tell, and takes out of it what is not for the program ([`World::sort_out`]).
+type Look<'a> = dyn FnMut(&mut World, &mut [libc::epoll_event]) -> Result<usize, Errno> + 'a;
 
 impl World {
     /// Collects what all members of a set have to tell. The kernel's are asked by `look`, a system call: if that has to be
@@ -268,7 +289,34 @@ impl World {
         self.sets.note_told(set, is_kernels, ours);
         self.told_of(ours);
         let asks = kernels == Kernel::Ask && !is_kernels;
-        if first + ours == 0 && asks { look(self, into) } else { Ok(first + ours) }
+        if first + ours == 0 && asks {
+            let first = look(self, into)?;
+            return Ok(first + self.collect_heard(set, &mut into[first..]));
+        }
+        let mut told = first + ours;
+        let is_full = told == into.len();
+        let looks_again = self.sets.has_told_listeners() && !is_full;
+        if looks_again {
+            // One edge for what has come either way. Nothing is said of an error: there is something to be told.
+            told += look(self, &mut into[told..]).unwrap_or(0);
+        }
+        self.sets.forget_told();
+        if std::mem::take(&mut self.sets.have_news) && (looks_again || is_full) {
+            // The kernel has said it to this thread alone, which has no room for it, or tells no member twice.
+            self.wake_set(set);
+        }
+        Ok(told)
+    }
+
+    /// Collects what the stack's members of a set have to tell after the kernel was asked: what heralds have said.
+    fn collect_heard(&mut self, set: RawFd, into: &mut [libc::epoll_event]) -> usize {
+        let heard = self.collect(set, into);
+        self.sets.forget_told();
+        self.sets.have_news = false;
+        if heard > 0 {
+            self.told_of(heard);
+        }
+        heard
     }
 
     /// Collects what the stack's members of a set have to tell, oldest first.

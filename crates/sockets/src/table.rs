@@ -84,6 +84,7 @@ pub(crate) struct Socket {
     pub(crate) kind: Kind,
     /// How many descriptors stand for it.
     pub(crate) descriptors: u32,
+    /// O_NONBLOCK; of a listener the kernel knows it.
     pub(crate) non_blocking: bool,
     /// The program has called connect(2).
     pub(crate) is_opened: bool,
@@ -251,6 +252,12 @@ impl Table {
         if let Some(of) = usize::try_from(fd).ok().and_then(|at| self.of.get_mut(at)) {
             *of = KERNELS;
         }
+    }
+
+    /// Returns whether `fd` still stands for this socket. A number that another thread closes is the next descriptor's, of whatever
+    /// kind; it is let go here first, under the lock, so who finds it here with the lock held may use the kernel's.
+    pub(crate) fn is_still(&self, fd: RawFd, slot: Slot) -> bool {
+        self.slot(fd) == Ok(slot)
     }
 
     pub(crate) fn is_handed_over(&self, fd: RawFd) -> bool {

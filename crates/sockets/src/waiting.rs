@@ -249,7 +249,10 @@ impl<O: Outside> Sockets<O> {
         for (part, is_last) in parts.round(round) {
             let kernel = if is_last { kernel } else { Kernel::Leave };
             let look = Look { kernel, is_first, is_last };
-            let found = self.with(part, |world| attempt(world, look)).flatten();
+            let looked = self
+                .with(part, |world| (attempt(world, look), std::mem::take(&mut world.sets.heard)));
+            let Some((found, heard)) = looked else { continue };
+            self.pass_on_heard(heard);
             if found.is_some() {
                 return found;
             }

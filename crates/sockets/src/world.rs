@@ -313,9 +313,11 @@ impl World {
     pub(crate) fn forget_set(&mut self, set: RawFd) {
         // A thread that sleeps on it looks again: another kernel set (its eye) may wake it, which a closed set leaves.
         self.wake_set(set);
-        if self.sets.forget_set(set) {
-            for (_, socket) in self.table.iter() {
-                socket.watches.retain(|watch| !watch.is_of(set));
+        let Self { table, sets, .. } = self;
+        if sets.forget_set(set) {
+            for (_, socket) in table.iter() {
+                let gone = socket.watches.extract_if(.., |watch| watch.is_of(set));
+                gone.for_each(|watch| sets.dismiss(watch.herald()));
             }
         }
     }

@@ -2,8 +2,9 @@
 //! devices that are not the stack's.
 
 use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
+use std::time::Duration;
 
-use libc::{c_int, c_ulong, sockaddr_storage, socklen_t};
+use libc::{c_int, sockaddr_storage, socklen_t};
 use nix::errno::Errno;
 use uncork_sockets::Accepted;
 
@@ -31,35 +32,111 @@ pub(super) fn at_once(listener: RawFd, flags: c_int) -> Result<Accepted, Errno> 
     accepted
 }
 
+/// What is set with O_NONBLOCK where it is ours: O_APPEND means nothing for a socket. It tells O_NONBLOCK of a moment from that of
+/// the program, also where a process was killed in that moment and has left it so.
+const OURS: c_int = libc::O_APPEND;
+
 /// A listener is non-blocking while this lives.
 struct Turn {
+    _locked: Locked,
     listener: RawFd,
-    /// Whether it is a blocking one otherwise; another process may have changed that meanwhile.
+    /// Whether it is a blocking one otherwise.
     blocks: bool,
 }
 
 impl Turn {
-    /// EBUSY if another process has the lock.
+    /// Returns EBUSY if another process has the lock.
     fn begin(listener: RawFd) -> Result<Self, Errno> {
-        // The errors of fcntl(2) for a lock that is taken. Where there can be no lock at all, it goes on without.
-        if let Err(Errno::EAGAIN | Errno::EACCES) = lock(listener, libc::F_WRLCK) {
-            return Err(Errno::EBUSY);
-        }
-        let blocks = !super::calls::is_non_blocking(listener);
+        let _locked = Locked::begin(listener)?;
+        let flags = flags_of(listener)?;
+        let blocks = flags & libc::O_NONBLOCK == 0 || flags & OURS != 0;
         if blocks {
-            let _ = do_not_wait(listener, true);
+            let _ = put_flags(listener, flags | libc::O_NONBLOCK | OURS);
         }
-        Ok(Self { listener, blocks })
+        Ok(Self { _locked, listener, blocks })
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if self.blocks {
-            let _ = do_not_wait(self.listener, false);
+        // Who has not waited for the lock any longer may have set it meanwhile.
+        if self.blocks
+            && let Ok(flags) = flags_of(self.listener)
+            && flags & OURS != 0
+        {
+            let _ = put_flags(self.listener, flags & !(libc::O_NONBLOCK | OURS));
         }
-        let _ = lock(self.listener, libc::F_UNLCK);
     }
+}
+
+/// A listener's O_NONBLOCK is this process's to change while this lives.
+struct Locked(RawFd);
+
+impl Locked {
+    /// Returns EBUSY if another process has the lock. Where there can be no lock at all, it goes on without.
+    fn begin(listener: RawFd) -> Result<Self, Errno> {
+        // The errors of fcntl(2) for a lock that is taken.
+        match lock(listener, libc::F_WRLCK) {
+            Err(Errno::EAGAIN | Errno::EACCES) => Err(Errno::EBUSY),
+            _ => Ok(Self(listener)),
+        }
+    }
+
+    /// Waits for the lock, which others have for some microseconds, and not for one who was stopped in that.
+    fn wait(listener: RawFd) -> Option<Self> {
+        /// Longer than a time slice together: he may have lost the processor.
+        const TRIES: u32 = 200;
+        const BETWEEN_TRIES: Duration = Duration::from_micros(50);
+        for _ in 0..TRIES {
+            if let Ok(locked) = Self::begin(listener) {
+                return Some(locked);
+            }
+            std::thread::sleep(BETWEEN_TRIES);
+        }
+        None
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        let _ = lock(self.0, libc::F_UNLCK);
+    }
+}
+
+fn flags_of(fd: RawFd) -> Result<c_int, Errno> {
+    // SAFETY: no pointers.
+    unsafe { raw!(SYS_fcntl, fd, libc::F_GETFL) }.map(|flags| flags as c_int).map_err(errno)
+}
+
+fn put_flags(fd: RawFd, flags: c_int) -> Result<(), Errno> {
+    // SAFETY: no pointers.
+    unsafe { raw!(SYS_fcntl, fd, libc::F_SETFL, flags) }.map(drop).map_err(errno)
+}
+
+/// Returns the status flags of a listener (F_GETFL), as the program has set them.
+pub(super) fn status(listener: RawFd) -> Result<c_int, Errno> {
+    let flags = flags_of(listener)?;
+    let is_ours = flags & OURS != 0;
+    Ok(if is_ours { flags & !(libc::O_NONBLOCK | OURS) } else { flags })
+}
+
+/// Returns whether a listener is non-blocking, as the program has set it.
+pub(super) fn is_non_blocking(listener: RawFd) -> bool {
+    status(listener).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0)
+}
+
+/// Sets a listener's status flags (F_SETFL). No thread of this process accepts there meanwhile, and no other process, or what it has
+/// put back after that would be what was before.
+pub(super) fn set_status(listener: RawFd, flags: c_int) -> Result<(), Errno> {
+    let _locked = Locked::wait(listener);
+    put_flags(listener, flags & !OURS)
+}
+
+/// Sets or clears a listener's O_NONBLOCK (FIONBIO).
+pub(super) fn set_non_blocking(listener: RawFd, on: bool) -> Result<(), Errno> {
+    let _locked = Locked::wait(listener);
+    let flags = status(listener)? & !libc::O_NONBLOCK;
+    put_flags(listener, if on { flags | libc::O_NONBLOCK } else { flags })
 }
 
 /// Locks between processes: the threads of one process have the stack's lock.
@@ -73,13 +150,6 @@ fn lock(fd: RawFd, kind: c_int) -> Result<(), Errno> {
     };
     // SAFETY: a lock that lives as long as the call.
     unsafe { raw!(SYS_fcntl, fd, libc::F_SETLK, &raw const lock) }.map(drop).map_err(errno)
-}
-
-fn do_not_wait(fd: RawFd, not: bool) -> Result<(), Errno> {
-    let not = c_int::from(not);
-    let request: c_ulong = libc::FIONBIO;
-    // SAFETY: a number that lives as long as the call.
-    unsafe { raw!(SYS_ioctl, fd, request, &raw const not) }.map(drop).map_err(errno)
 }
 
 /// Returns a connection that another process was to accept, in the form of accept4(2).

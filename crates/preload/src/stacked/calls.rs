@@ -14,8 +14,8 @@ use uncork_posix::whereabouts::OnStack;
 use uncork_sockets::{Accepted, Asked, ListeningEnd, info, name};
 
 use super::{
-    SOCKETS, accepting, aliases, chosen, done, fail, faults, handlers, has, is_on, mark, places,
-    signals,
+    SOCKETS, accepting, aliases, chosen, count, done, fail, faults, handlers, has, is_on, mark,
+    places, signals,
 };
 use crate::raw::raw;
 use crate::shims::descriptors;
@@ -150,7 +150,6 @@ pub(crate) fn listens(fd: c_int) {
     let end = ListeningEnd { local, ipv6, v6_only: ipv6 && is_v6_only(fd) };
     SOCKETS.listen(fd, end, backlog_of(fd).unwrap_or(MOST_WAIT).clamp(1, MOST_WAIT), asked);
     if is_new {
-        let _ = SOCKETS.set_non_blocking(fd, is_non_blocking(fd));
         places::listens_later(fd);
         aliases::go_over(fd, &aliases::others(fd), Call::Accept);
     }
@@ -298,6 +297,8 @@ pub(crate) fn closing(fd: c_int) {
     } else if super::has_set(fd) {
         SOCKETS.close_set(fd);
         forget(fd);
+    } else {
+        SOCKETS.close_if_waited_for(fd);
     }
 }
 
@@ -352,6 +353,9 @@ pub(crate) fn duplicated(old: c_int, new: c_int) {
 pub(crate) fn control(fd: c_int, command: c_int, argument: usize) -> Option<c_int> {
     match command {
         libc::F_GETFL => {
+            if let Some(flags) = SOCKETS.at_listener(fd, || accepting::status(fd)) {
+                return Some(count(flags.map(|flags| flags as usize)) as c_int);
+            }
             let non_blocking = SOCKETS.is_non_blocking(fd).ok()?;
             Some(libc::O_RDWR | if non_blocking { libc::O_NONBLOCK } else { 0 })
         }
@@ -360,11 +364,9 @@ pub(crate) fn control(fd: c_int, command: c_int, argument: usize) -> Option<c_in
             if flags & libc::O_ASYNC != 0 {
                 return Some(signals::set(true));
             }
-            let set = SOCKETS.set_non_blocking(fd, flags & libc::O_NONBLOCK != 0);
-            if SOCKETS.is_listener(fd) {
-                return None;
-            }
-            Some(done(set))
+            let at_kernels = SOCKETS.at_listener(fd, || accepting::set_status(fd, flags));
+            let set = || SOCKETS.set_non_blocking(fd, flags & libc::O_NONBLOCK != 0);
+            Some(done(at_kernels.unwrap_or_else(set)))
         }
         _ => signals::control(fd, command, argument),
     }
@@ -381,8 +383,9 @@ pub(crate) unsafe fn ask(fd: c_int, request: c_ulong, argument: usize) -> Option
         }
         // SAFETY: as promised.
         let on = unsafe { (argument as *const c_int).read_unaligned() } != 0;
-        let set = SOCKETS.set_non_blocking(fd, on);
-        return (!SOCKETS.is_listener(fd)).then(|| done(set));
+        let at_kernels = SOCKETS.at_listener(fd, || accepting::set_non_blocking(fd, on));
+        let set = || SOCKETS.set_non_blocking(fd, on);
+        return Some(done(at_kernels.unwrap_or_else(set)));
     }
     // SAFETY: as promised.
     if let Some(result) = unsafe { signals::ask(fd, request, argument) } {

@@ -52,9 +52,9 @@ pub(crate) fn is_like(new: c_int, old: c_int) {
 }
 
 /// Gives sets a state byte, so that the shims see when they are closed.
-fn are_known(sets: [c_int; 2]) {
+pub(super) fn are_known(sets: impl IntoIterator<Item = c_int>) {
     for set in sets {
-        if let Some(byte) = table::state(set) {
+        if let Some(byte) = table::state(set).filter(|it| it.load(Relaxed) == state::UNKNOWN) {
             let _ = byte.compare_exchange(state::UNKNOWN, state::WAITS, SeqCst, Relaxed);
             table::HIGHEST.fetch_max(set, Relaxed);
         }

@@ -8,7 +8,7 @@ use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t};
 use uncork_posix::kernel::state;
 use uncork_posix::socket::flag;
 
-use super::duplicates::number_of;
+use super::duplicates::{are_known, number_of};
 use super::{
     SOCKETS, cancelling, count, done, fail, faults, handlers, has, has_set, is_on, mark, outside,
 };
@@ -209,14 +209,6 @@ pub(crate) unsafe fn control_set(
         // SAFETY: the program's own call, for the kernel to refuse.
         return unsafe { real::epoll_ctl()(set, operation, fd, event) };
     }
-    if SOCKETS.is_listener(fd) {
-        // The kernel's set reports connections that come by other ways.
-        // SAFETY: the program's own call.
-        let result = unsafe { real::epoll_ctl()(set, operation, fd, event) };
-        if result != 0 {
-            return result;
-        }
-    }
     // SAFETY: as promised.
     let asked = (!faults::is_nowhere(event)).then(|| unsafe { *event });
     let result = SOCKETS.control_set(set, operation, fd, asked);
@@ -267,13 +259,13 @@ fn open_sets() -> Vec<c_int> {
 }
 
 /// Moves the membership of a socket in a kernel's set to the stack, as the socket has become the stack's (by
-/// connect(2) or listen(2), before which some programs add their sockets). One that listens is a member of both.
+/// connect(2) or listen(2), before which some programs add their sockets). One that listens is a member of both, in the kernel's
+/// under other data.
 pub(super) fn move_to_stack(set: c_int, fd: c_int) {
     let Some(event) = membership(set, fd) else { return };
     let remove = libc::EPOLL_CTL_DEL;
     // SAFETY: no pointers.
-    let is_free =
-        SOCKETS.is_listener(fd) || unsafe { raw!(SYS_epoll_ctl, set, remove, fd, 0) }.is_ok();
+    let is_free = unsafe { raw!(SYS_epoll_ctl, set, remove, fd, 0) }.is_ok();
     if is_free && SOCKETS.control_set(set, libc::EPOLL_CTL_ADD, fd, Some(event)).is_ok() {
         mark(set, state::STACK_SET);
     }
@@ -323,6 +315,7 @@ pub(crate) unsafe fn wait_for_set(
     }
     handlers::begin();
     cancelling::point();
+    are_known([set]);
     // SAFETY: as promised.
     let (into, mask) = unsafe { (slice::from_raw_parts_mut(events, most as usize), mask.as_ref()) };
     count(SOCKETS.wait_for_set(set, into, limit, mask)) as c_int

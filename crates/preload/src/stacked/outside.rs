@@ -139,6 +139,19 @@ impl Outside for Process {
         unsafe { raw!(SYS_epoll_wait, set, into.as_mut_ptr(), into.len(), 0) }.map_err(errno)
     }
 
+    fn control(
+        &self,
+        set: RawFd,
+        operation: i32,
+        fd: RawFd,
+        event: Option<libc::epoll_event>,
+    ) -> Result<(), Errno> {
+        let mut event = event;
+        let event = event.as_mut().map_or(core::ptr::null_mut(), core::ptr::from_mut);
+        // SAFETY: none, or an event that lives as long as the call.
+        unsafe { raw!(SYS_epoll_ctl, set, operation, fd, event) }.map(drop).map_err(errno)
+    }
+
     fn enter(&self, set: RawFd, fd: RawFd, data: u64, one_of_many: bool) -> Result<(), Errno> {
         let enter = |events: i32| {
             let mut event = libc::epoll_event { events: events as u32, u64: data };
@@ -281,6 +294,10 @@ impl Outside for Process {
 
     fn accept_at_once(&self, listener: RawFd, flags: i32) -> Result<Accepted, Errno> {
         accepting::at_once(listener, flags)
+    }
+
+    fn is_non_blocking(&self, listener: RawFd) -> bool {
+        accepting::is_non_blocking(listener)
     }
 
     fn answer_children(&self) {
