@@ -37,6 +37,20 @@ fn pauses() -> Vec<Scenario> {
         .cured_server(&format!("{server} --nodelay"))
         .finds(&[lost("application", Some("server"), None)])
     };
+    let prompt = |name: &str, about: &str, think_ms: u32, ask: u32| {
+        let server = format!("py:exchange server --host HOST --port PORT --read {ask} --write 7");
+        Scenario::new(
+            &format!("slow-program-{name}-0.05ms"),
+            about,
+            Wire::loopback(),
+            &format!("{server} --think {think_ms}"),
+            &format!(
+                "py:exchange client --host HOST --port PORT --read 7 --write {ask} --count 20"
+            ),
+        )
+        .cured_server(&server)
+        .finds(&[lost("application", Some("server"), None)])
+    };
     let paused_client = "py:exchange client --host HOST --port PORT --read 10 --write 20,20";
     vec![
         slow(
@@ -66,6 +80,18 @@ fn pauses() -> Vec<Scenario> {
             "10,10",
             "--piece-gap 50",
             (20, 20),
+        ),
+        prompt(
+            "sleep-200ms",
+            "the server sleeps for 200 ms and is asked again at once; some of it ends late, at a tick",
+            200,
+            40,
+        ),
+        prompt(
+            "short-requests-50ms",
+            "each request of 14 octets takes the server 50 ms: it is a request all the same",
+            50,
+            14,
         ),
         Scenario::new(
             "healthy-client-works-within-request-0.05ms",
