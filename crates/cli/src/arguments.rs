@@ -255,6 +255,7 @@ pub(crate) struct Run {
 
     /// Let the library say what it does: 1 sockets helped and passed through, 2 each push
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(value_parser = clap::value_parser!(u8).range(0..=2))]
     pub(crate) debug: Option<u8>,
 
     /// The program and its arguments
