@@ -91,7 +91,14 @@ impl Child {
     }
 
     fn note(&mut self, signal: Option<Signal>, reported: usize) {
-        if let Some(report) = status::snapshot(self.pid.as_raw()) {
+        if let Some(mut report) = status::snapshot(self.pid.as_raw()) {
+            // A process that is ending has closed its sockets by then.
+            let before = self.snapshot.iter().flat_map(|snapshot| &snapshot.report.sockets);
+            for socket in report.sockets.iter_mut().filter(|socket| socket.peer.is_none()) {
+                let same =
+                    before.clone().find(|one| one.fd == socket.fd && one.writes <= socket.writes);
+                socket.peer = same.and_then(|one| one.peer.clone());
+            }
             self.snapshot = Some(Snapshot { taken: Instant::now(), signal, report, reported });
         }
     }

@@ -91,9 +91,11 @@ impl Outcome {
         let reported = self.processes.iter().filter(is_child).count();
         match &child.snapshot {
             Some(taken) if ended.is_by_signal() && reported <= taken.reported => {
+                let age = taken.taken.elapsed().as_secs_f64();
                 let when = match taken.signal {
                     Some(signal) => format!("just before {signal}"),
-                    None => format!("{:.1} s before", taken.taken.elapsed().as_secs_f64()),
+                    None if age < 0.05 => "just before".to_owned(),
+                    None => format!("{age:.1} s before"),
                 };
                 let when = format!("it was ended by a signal; read {when}");
                 let report = taken.report.clone();

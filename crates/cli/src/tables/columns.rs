@@ -38,6 +38,9 @@ impl Columns {
     /// Returns the lines of as many columns as fit, if the essential ones do.
     pub(crate) fn fitting(&self, style: Width) -> Option<String> {
         let mut shown: Vec<usize> = (0..self.header.len()).collect();
+        if !self.fit(&shown, style) {
+            shown.retain(|column| !self.dispensable.contains(column) || !self.is_empty(*column));
+        }
         let mut dispensable = self.dispensable.iter();
         while !self.fit(&shown, style) {
             let gone = dispensable.next()?;
@@ -60,8 +63,8 @@ impl Columns {
             let room = style.columns().map(usize::from);
             return self.told().flat_map(|row| wrap(row, room)).map(|line| line + "\n").collect();
         };
-        let columns: Vec<usize> = (0..self.header.len()).collect();
-        if !self.fit(&columns, style) {
+        let told = (0..self.header.len()).filter(|column| !self.is_empty(*column));
+        if !self.fit(&told.collect::<Vec<_>>(), style) {
             let more = format!("… and more columns than fit here; {all} has all");
             wrap(&more, style.columns().map(usize::from)).iter().for_each(|line| {
                 text += line;
@@ -75,6 +78,10 @@ impl Columns {
         // Trailing blanks of a line are cut off.
         let room = style.columns().map_or(usize::MAX, |columns| usize::from(columns) + PADDING / 2);
         columns.iter().map(|column| self.width(*column)).sum::<usize>() <= room
+    }
+
+    fn is_empty(&self, column: usize) -> bool {
+        self.rows.iter().all(|row| row.get(column).is_none_or(String::is_empty))
     }
 
     fn width(&self, column: usize) -> usize {
