@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs;
+use std::path::Path;
 
 /// A capability (capabilities(7)) that tracing needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +15,15 @@ pub enum Capability {
     NetAdmin,
     /// Looking into processes of other users; tracing works without.
     SysPtrace,
+}
+
+/// What to do where it is not mounted.
+pub(crate) const NO_SYS: &str = "sysfs is not mounted at /sys, so the kernel's types (/sys/kernel/btf/vmlinux) cannot be \
+                                 read: mount it (mount -t sysfs sysfs /sys)";
+
+/// Returns whether sysfs is mounted.
+pub(crate) fn has_sys() -> bool {
+    Path::new("/sys/kernel").exists()
 }
 
 impl Capability {

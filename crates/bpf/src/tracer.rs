@@ -15,6 +15,7 @@ use uncork_doctor::live::Event;
 use crate::hooks::Absent;
 use crate::load::Chosen;
 use crate::namespaces;
+use crate::privilege::{NO_SYS, has_sys};
 use crate::record;
 use crate::told::Told;
 
@@ -27,6 +28,9 @@ const HEAD_BYTES: usize = 16;
 /// Errors that make tracing impossible.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// Where the kernel has its type information is not mounted.
+    #[error("{NO_SYS}")]
+    NoSys,
     /// The kernel has no type information.
     #[error(
         "this kernel does not describe its types (CONFIG_DEBUG_INFO_BTF, /sys/kernel/btf/vmlinux): \
@@ -93,7 +97,8 @@ impl Tracer {
     pub fn start(settings: Settings) -> Result<Self, Error> {
         // libbpf does not print; our own errors say what happened.
         libbpf_rs::set_print(None);
-        let kernel = Btf::from_vmlinux().map_err(Error::NoTypes)?;
+        let kernel = Btf::from_vmlinux()
+            .map_err(|error| if has_sys() { Error::NoTypes(error) } else { Error::NoSys })?;
         let mut chosen = Chosen::of(&kernel);
         let object = chosen.load(&settings)?;
         let links = chosen.attach(&object)?;

@@ -159,7 +159,8 @@ pub(crate) struct Run {
     /// At the end, tell what was held, pushed and passed through
     ///
     /// For every process of the program: a table on standard error, or with =FILE one JSON
-    /// document in FILE. uncork stays as the parent of the program and passes signals on.
+    /// document in FILE. uncork stays as the parent of the program and passes signals on. Of a program
+    /// that a signal ends (^C) it is what was read out of it at most about a second before.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) stats: Option<Option<PathBuf>>,
@@ -255,6 +256,7 @@ pub(crate) struct Run {
 
     /// Let the library say what it does: 1 sockets helped and passed through, 2 each push
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(value_parser = clap::value_parser!(u8).range(0..=2))]
     pub(crate) debug: Option<u8>,
 
     /// The program and its arguments

@@ -59,7 +59,8 @@ impl Environment {
 
     /// Returns sentences about `UNCORK_*` variables that the library would ignore.
     pub(crate) fn not_understood(&self, autocork: bool) -> Vec<String> {
-        self.settings(autocork).ignored
+        let lookup = |name: &str| self.get(name).map(|value| value.to_string_lossy().into_owned());
+        self.settings(autocork).ignored.into_iter().chain(switches_ignored(lookup)).collect()
     }
 
     /// Returns the settings that the library will derive from it.
@@ -104,6 +105,14 @@ impl Environment {
             })
             .collect()
     }
+}
+
+/// Returns sentences about switches of the stack that are neither on nor off.
+pub(crate) fn switches_ignored(lookup: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let switches = [uncork_guardian::THREADS_VARIABLE, uncork_guardian::STAY_VARIABLE];
+    let set = switches.into_iter().filter_map(|name| Some((name, lookup(name)?)));
+    let unclear = set.filter(|(_, value)| !matches!(value.as_str(), "" | "0" | "1"));
+    unclear.map(|(name, value)| format!("{name} is ignored: {value:?} is not 1 or 0")).collect()
 }
 
 /// The variables that the library reads, under whichever name it is loaded.
@@ -193,5 +202,21 @@ mod tests {
         let told = environment.not_understood(false);
         assert_eq!(told.len(), 1);
         assert!(told[0].starts_with("UNCORK_BOUND is ignored"), "{told:?}");
+    }
+
+    #[test]
+    fn switches_of_the_stack_that_are_neither_on_nor_off_are_told() {
+        let (threads, stay) = ("UNCORK_STACK_THREADS", "UNCORK_STACK_STAY");
+        for clear in ["1", "0", ""] {
+            assert!(
+                environment(&[(threads, clear), (stay, clear)]).not_understood(false).is_empty()
+            );
+        }
+        let told = environment(&[(threads, "yes"), (stay, "maybe")]).not_understood(false);
+        let wanted = [
+            "UNCORK_STACK_THREADS is ignored: \"yes\" is not 1 or 0",
+            "UNCORK_STACK_STAY is ignored: \"maybe\" is not 1 or 0",
+        ];
+        assert_eq!(told, wanted);
     }
 }

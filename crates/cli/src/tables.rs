@@ -1,13 +1,16 @@
 //! Tables for people.
 
+mod columns;
+
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use uncork_posix::report::{HeldTime, ProcessReport, SocketReport, StackReport};
+use uncork_posix::report::{HeldTime, ProcessReport, SocketReport, StackReport, StackSocket};
 
 use crate::output::shown;
+pub(crate) use columns::Columns;
 
 /// How many rows are listed before the rest is only counted.
 pub(crate) const LISTED: usize = 20;
@@ -107,32 +110,57 @@ fn stack(report: &ProcessReport) -> String {
 
 /// Renders `uncork status` for a process: the open sockets and what is held in them.
 pub(crate) fn status(report: &ProcessReport, width: Width) -> String {
-    let mut text = settings(report) + &stack(report);
+    let text = settings(report) + &stack(report);
     let mut open: Vec<_> = report.sockets.iter().filter(|socket| socket.open).collect();
-    if open.is_empty() {
-        return text + "no open TCP sockets\n";
-    }
     open.sort_by_key(|socket| {
         (core::cmp::Reverse((socket.held_bytes > 0, socket.writes)), socket.fd)
     });
-    let header = ["fd", "peer", "state", "held", "why", "writes", "pushes", "saved", "bytes"];
-    let mut table = table(&header, &[0, 3, 5, 6, 7, 8], width);
-    for socket in open.iter().take(LISTED) {
-        table.add_row([
-            socket.fd.to_string(),
-            peer(socket),
-            shown(&socket.state).into_owned(),
-            socket.held_bytes.to_string(),
-            shown(&socket.why).into_owned(),
-            socket.writes.to_string(),
-            socket.pushes.to_string(),
-            socket.packets_saved.to_string(),
-            bytes(socket.bytes),
-        ]);
+    // Those that are on the stack have no record of writes here.
+    let is_listed = |fd: i32| open.iter().any(|socket| socket.fd == fd);
+    let stacked = report.stack.iter().flat_map(|stack| &stack.sockets);
+    let stacked: Vec<_> = stacked.filter(|one| !is_listed(one.fd)).collect();
+    if open.is_empty() && stacked.is_empty() {
+        return text + "no open TCP sockets\n";
     }
-    text += &lines(&table);
-    text += &left_out(open.len(), "open socket", "--json");
-    text
+    let header = vec!["fd", "peer", "state", "held", "why", "writes", "pushes", "saved", "bytes"];
+    let mut table = Columns::new(header, &[0, 3, 5, 6, 7, 8], &[4, 6, 7, 8, 5]);
+    for socket in open.iter().take(LISTED) {
+        let (cells, told) = of_status(socket);
+        table.add(cells, told);
+    }
+    for one in stacked.iter().take(LISTED.saturating_sub(open.len())) {
+        let (cells, told) = of_stack(one);
+        table.add(cells, told);
+    }
+    text + &table.text(width, "--json")
+        + &left_out(open.len() + stacked.len(), "open socket", "--json")
+}
+
+/// Returns the cells of a socket in `uncork status`, and the same as a sentence.
+fn of_status(socket: &SocketReport) -> (Vec<String>, String) {
+    let (peer, state) = (peer(socket), shown(&socket.state).into_owned());
+    let (held, why) = (socket.held_bytes, shown(&socket.why).into_owned());
+    let (writes, pushes, saved) = (socket.writes, socket.pushes, socket.packets_saved);
+    let bytes = bytes(socket.bytes);
+    let told = format!(
+        "fd {}, peer {peer}: {state}; {held} held ({why}); {}, {}, {saved} saved, {bytes} bytes",
+        socket.fd,
+        counted(writes, "write", "writes"),
+        counted(pushes, "push", "pushes"),
+    );
+    let [held, writes, pushes, saved] = [held, writes, pushes, saved].map(|n| n.to_string());
+    (vec![socket.fd.to_string(), peer, state, held, why, writes, pushes, saved, bytes], told)
+}
+
+/// Returns the same of a socket that is not the kernel's.
+fn of_stack(one: &StackSocket) -> (Vec<String>, String) {
+    let peer = one.peer.as_deref().map_or_else(|| "-".to_owned(), |peer| shown(peer).into_owned());
+    let state = if one.place == "stack" { "on the stack" } else { "undecided" }.to_owned();
+    let why = shown(&one.why).into_owned();
+    let told = format!("fd {}, peer {peer}: {state} ({why})", one.fd);
+    let mut cells = vec![one.fd.to_string(), peer, state, "-".to_owned(), why];
+    cells.extend(vec!["-".to_owned(); 4]);
+    (cells, told)
 }
 
 /// Renders `uncork run --stats` for a process: all its sockets, the busiest first.
@@ -143,7 +171,7 @@ pub(crate) fn stats(report: &ProcessReport, width: Width) -> String {
     }
     let mut sockets: Vec<_> = report.sockets.iter().collect();
     sockets.sort_by_key(|socket| core::cmp::Reverse(socket.writes));
-    let header = [
+    let header = vec![
         "fd",
         "peer",
         "state",
@@ -155,27 +183,47 @@ pub(crate) fn stats(report: &ProcessReport, width: Width) -> String {
         "pushed by",
         "passed through",
     ];
-    let mut table = table(&header, &[0, 3, 4, 5, 6], width);
+    let mut table = Columns::new(header, &[0, 3, 4, 5, 6], &[9, 8, 7, 6, 4]);
     for socket in sockets.iter().take(LISTED) {
-        table.add_row([
-            socket.fd.to_string(),
-            peer(socket),
-            shown(&socket.state).into_owned(),
-            socket.writes.to_string(),
-            socket.pushes.to_string(),
-            socket.packets_saved.to_string(),
-            bytes(socket.bytes),
-            socket.held.as_ref().map(held).unwrap_or_default(),
-            counts(&socket.pushed_by),
-            counts(&socket.passed),
-        ]);
+        let (cells, told) = of_stats(socket);
+        table.add(cells, told);
     }
-    text += &lines(&table);
+    text += &table.text(width, "--stats=FILE");
     text += &left_out(sockets.len(), "socket", "--stats=FILE");
     if report.sockets_not_listed > 0 {
-        text += &format!("{} closed sockets were only counted\n", report.sockets_not_listed);
+        let closed = counted(report.sockets_not_listed, "closed socket was", "closed sockets were");
+        text += &format!("{closed} only counted\n");
     }
     text
+}
+
+/// Returns the cells of a socket in `uncork run --stats`, and the same as a sentence.
+fn of_stats(socket: &SocketReport) -> (Vec<String>, String) {
+    let (peer, state) = (peer(socket), shown(&socket.state).into_owned());
+    let (writes, pushes, saved) = (socket.writes, socket.pushes, socket.packets_saved);
+    let (bytes, held) = (bytes(socket.bytes), socket.held.as_ref().map(held).unwrap_or_default());
+    let (pushed, passed) = (counts(&socket.pushed_by), counts(&socket.passed));
+    let part = |what: &str, text: &str| match text {
+        "" => String::new(),
+        text => format!("; {what} {text}"),
+    };
+    let told = format!(
+        "fd {}, peer {peer}: {state}; {}, {}, {saved} saved, {bytes} bytes{}{}{}",
+        socket.fd,
+        counted(writes, "write", "writes"),
+        counted(pushes, "push", "pushes"),
+        part("held (p50/p99/max)", &held),
+        part("pushed by", &pushed),
+        part("passed through", &passed),
+    );
+    let fd = socket.fd.to_string();
+    let [writes, pushes, saved] = [writes, pushes, saved].map(|n| n.to_string());
+    (vec![fd, peer, state, writes, pushes, saved, bytes, held, pushed, passed], told)
+}
+
+/// Formats a number with what it counts.
+pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
 }
 
 /// Returns the line below a truncated list.
@@ -361,10 +409,43 @@ mod tests {
 
     #[test]
     fn a_table_fits_the_terminal() {
+        for columns in [24, 40, 60, 80] {
+            let narrow = Width { columns: Some(columns), colour: false };
+            for text in [stats, status].map(|say| say(&report(vec![socket(7, 150_000)]), narrow)) {
+                let fits = |line: &str| line.chars().count() <= columns.into();
+                assert!(text.lines().all(fits), "{columns}: {text}");
+                // No cell is cut in two.
+                assert!(text.contains("127.0.0.1:5001"), "{columns}: {text}");
+            }
+        }
         let narrow = Width { columns: Some(80), colour: false };
         let text = stats(&report(vec![socket(7, 150_000)]), narrow);
-        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-        assert!(text.lines().count() > 3, "{text}");
+        assert!(
+            text.ends_with("… and more columns than fit here; --stats=FILE has all\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn sockets_on_the_stack_and_listeners_are_open_sockets() {
+        let on_stack = |fd, place: &str| StackSocket {
+            fd,
+            place: place.to_owned(),
+            why: "it was accepted there".to_owned(),
+            ..StackSocket::default()
+        };
+        let sockets = vec![on_stack(8, "stack"), on_stack(7, "kernel"), on_stack(9, "undecided")];
+        let stack = StackReport { sockets, ..StackReport::default() };
+        let some = ProcessReport { stack: Some(stack), ..report(vec![socket(7, 900)]) };
+        let text = status(&some, FILE);
+        let rows: Vec<_> = text.lines().skip(3).map(str::trim).collect();
+        assert_eq!(rows.len(), 3, "{text}");
+        assert!(rows[0].starts_with("7 ") && rows[0].contains("helped"), "{text}");
+        assert!(rows[1].starts_with("8 ") && rows[1].contains("on the stack"), "{text}");
+        assert!(rows[2].starts_with("9 ") && rows[2].contains("undecided"), "{text}");
+        let listener =
+            SocketReport { state: "passed: listens".to_owned(), peer: None, ..socket(3, 0) };
+        assert!(status(&report(vec![listener]), FILE).contains("passed: listens"));
     }
 
     #[test]

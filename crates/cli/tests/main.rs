@@ -1,6 +1,7 @@
 //! All test files in one program: one link, and waiting tests run beside working ones.
 
 mod ack;
+mod bare;
 mod common;
 mod damaged;
 mod doctor;

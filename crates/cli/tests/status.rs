@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -266,4 +267,28 @@ fn a_program_reports_for_itself_and_not_for_a_child_that_was_killed() {
     let names: Vec<_> =
         document["processes"].as_array().unwrap().iter().map(|p| &p["program"]).collect();
     assert_eq!(names, ["timeout"]);
+}
+
+/// What a terminal sends on ^C goes to the program as well, which is gone before anybody can look into it; and of
+/// `kill -9` nobody hears.
+#[test]
+fn a_program_that_ends_without_notice_is_reported_as_it_was_a_moment_before() {
+    let (mut writer, directory) = with_stats("pause");
+    std::thread::sleep(Duration::from_secs(1));
+    let uncork = writer.child.id();
+    let children = fs::read_to_string(format!("/proc/{uncork}/task/{uncork}/children")).unwrap();
+    let program = Pid::from_raw(children.trim().parse().unwrap());
+    kill(program, Signal::SIGKILL).unwrap();
+    assert_eq!(writer.child.wait().unwrap().signal(), Some(9));
+    let document = document(&directory);
+    assert_eq!(document["exit"]["signal"], 9);
+    let process = &document["processes"][0];
+    let told = process["snapshot"].as_str().unwrap();
+    assert!(
+        told.starts_with("it was ended by a signal; read ") && told.ends_with("before"),
+        "{told}"
+    );
+    assert_eq!(process["sockets"][0]["writes"], 5);
+    assert_eq!(process["sockets"][0]["peer"], writer.address);
+    assert_eq!(document["without_report"].as_array().unwrap().len(), 0);
 }

@@ -285,7 +285,7 @@ impl Connection {
         late: bool,
     ) {
         let end = segment.seq + segment.payload_bytes;
-        self.turn(at, from);
+        self.turn(at, from, new_bytes);
         let last_reply = self.directions[1 - from].last_data;
         let direction = &mut self.directions[from];
         let pause = at.saturating_sub(direction.last_data.unwrap_or(at));
@@ -318,8 +318,8 @@ impl Connection {
         direction.flight.push(Sent { end, at, again: false, flight_bytes, small });
     }
 
-    /// Notes which end's turn it is to talk.
-    fn turn(&mut self, at: Duration, from: usize) {
+    /// Notes which end's turn it is to talk, and that it says so many new octets.
+    fn turn(&mut self, at: Duration, from: usize, new_bytes: u32) {
         let to = 1 - from;
         if self.directions[to].last_data > self.directions[from].last_data {
             let full_bytes = self.directions[to].full_bytes();
@@ -330,6 +330,9 @@ impl Connection {
             self.count_pause();
             let heard = self.directions[to].last_data;
             let prompt_until = heard.map(|heard| heard + self.directions[from].reaction_limit());
+            if heard.is_none() && self.handshake_seen() {
+                self.exchanges.open(new_bytes);
+            }
             self.exchanges.request(at, prompt_until.is_some_and(|until| at <= until));
         } else {
             self.exchanges.reply(at);

@@ -20,6 +20,9 @@ pub(crate) struct Exchanges {
     amid: u16,
     /// Milliseconds of the last pause of the reply under way.
     beat_ms: u16,
+    /// Octets that the client sent before the server had sent any: nobody had said anything that these
+    /// could confirm.
+    opening_bytes: u16,
     /// The time from each of those requests' first octet to its reply's last, added up.
     pub(crate) time: Duration,
 }
@@ -38,6 +41,17 @@ impl Exchanges {
         self.finish();
         self.begun.get_or_insert(at);
         self.last = at;
+    }
+
+    /// Notes octets of the client's that came before the server's first.
+    pub(crate) fn open(&mut self, bytes: u32) {
+        let bytes = u16::try_from(bytes).unwrap_or(u16::MAX);
+        self.opening_bytes = self.opening_bytes.saturating_add(bytes);
+    }
+
+    /// Returns whether the connection began with a request of at most so many octets.
+    pub(crate) fn open_within(&self, bytes: u32) -> bool {
+        (1..=bytes).contains(&self.opening_bytes.into())
     }
 
     /// Notes data of the server.

@@ -160,6 +160,9 @@ pub struct Process {
     /// Whether no library can be preloaded into its program: that is static, of Go, or gains privileges.
     #[serde(skip)]
     pub beyond_preload: bool,
+    /// Whether it is in another network namespace than who examines it.
+    #[serde(skip)]
+    pub elsewhere: bool,
     /// Descriptor of the socket, if known.
     pub fd: Option<i32>,
 }

@@ -80,9 +80,7 @@ pub(crate) struct Tally {
     pub(crate) lost: Duration,
     /// How long each stall took.
     pub(crate) each: Histogram,
-    /// The shortest and the longest.
-    pub(crate) range: (Duration, Duration),
-    /// Whether they ended with the ticks of a clock.
+    /// Whether those that look like a timer's ended with the ticks of a clock.
     pub(crate) ticks: Ticks,
     /// The worst of them.
     pub(crate) examples: Vec<Example>,
@@ -102,8 +100,9 @@ impl Tallies {
         tally.count += 1;
         tally.lost += stall.lost;
         tally.each.record(length);
-        tally.range = (tally.range.0.min(length), tally.range.1.max(length));
-        tally.ticks.record(stall.until);
+        if matches!(stall.cause, Cause::Cork | Cause::CorkOrProgram) {
+            tally.ticks.record(stall.since, stall.until);
+        }
         let begin = stall.since.saturating_sub(epoch);
         let end = stall.until.saturating_sub(epoch);
         let examples = &mut tally.examples;
@@ -130,7 +129,6 @@ impl Tallies {
                 count: 0,
                 lost: Duration::ZERO,
                 each: Histogram::default(),
-                range: (Duration::MAX, Duration::ZERO),
                 ticks: Ticks::default(),
                 examples: Vec::new(),
             });

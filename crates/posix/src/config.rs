@@ -347,7 +347,9 @@ impl Settings {
         read(variable::SPIN, &lookup, &mut settings.spin, &mut ignored);
         read(variable::MODERATION, &lookup, &mut settings.moderation, &mut ignored);
         read(variable::SMALL_QUEUE, &lookup, &mut settings.small_queue, &mut ignored);
-        read(variable::DEBUG, &lookup, &mut settings.debug, &mut ignored);
+        let mut level = Level(0);
+        read(variable::DEBUG, &lookup, &mut level, &mut ignored);
+        settings.debug = level.0;
         if let Some(text) = lookup(variable::STATS) {
             settings.stats = StatsTo::from(text.as_str());
         }
@@ -365,6 +367,19 @@ impl Settings {
     /// Returns how long received frames may wait in a stack's ring: not at all if waits spin.
     pub fn moderation(&self) -> Duration {
         if self.spin.is_off() { self.moderation.longest() } else { Duration::ZERO }
+    }
+}
+
+/// A level of `UNCORK_DEBUG`.
+struct Level(u8);
+
+impl FromStr for Level {
+    type Err = Invalid;
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let level = text.parse().ok().filter(|level| *level <= 2);
+        level
+            .map(Self)
+            .ok_or_else(|| Invalid(format!("{text:?} is no level of messages: 0, 1 or 2")))
     }
 }
 
@@ -389,6 +404,16 @@ mod tests {
         Settings::from_lookup(autocork, |name| {
             pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
         })
+    }
+
+    #[test]
+    fn a_level_that_there_is_not_is_ignored() {
+        assert_eq!(settings(false, &[("UNCORK_DEBUG", "2")]).debug, 2);
+        for wrong in ["9", "-1", "all"] {
+            let read = settings(false, &[("UNCORK_DEBUG", wrong)]);
+            assert_eq!((read.debug, read.ignored.len()), (0, 1), "{wrong}");
+            assert!(read.ignored[0].starts_with("UNCORK_DEBUG is ignored: "), "{:?}", read.ignored);
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use core::time::Duration;
 use crate::Socket;
 use crate::config::{Bound, Hold, Scope, Settings, Spin};
 use crate::kernel::state;
-use crate::report::{ProcessReport, SCHEMA, StackReport};
+use crate::report::{LISTENS, ProcessReport, SCHEMA, StackReport};
 use crate::reporting::{describe_record, describe_settings};
 use crate::socket::flag;
 use crate::whereabouts::Whereabouts;
@@ -113,7 +113,7 @@ fn words<const N: usize>(memory: &impl Memory, address: u64) -> std::io::Result<
     Ok(words)
 }
 
-/// Reads the block at `address` of another process, and all tracked sockets that it leads to.
+/// Reads the block at `address` of another process, and all tracked sockets that it leads to, with listeners.
 pub fn read(memory: &impl Memory, address: u64) -> Result<ProcessReport, Unreadable> {
     let block: [u64; WORDS] = words(memory, address)?;
     if block[0] == 0 {
@@ -141,9 +141,11 @@ pub fn read(memory: &impl Memory, address: u64) -> Result<ProcessReport, Unreada
         if let Some(socket) = read_socket(memory, &tables, fd)? {
             let mut socket_report = describe_record(fd, &socket, settings.hold);
             socket_report.open = true;
-            if !socket.is(flag::LISTENER) {
-                report.sockets.push(socket_report);
+            if socket.is(flag::LISTENER) {
+                LISTENS.clone_into(&mut socket_report.state);
+                "it takes connections".clone_into(&mut socket_report.why);
             }
+            report.sockets.push(socket_report);
         }
     }
     Ok(report)

@@ -129,6 +129,17 @@ pub struct SocketReport {
     pub held: Option<HeldTime>,
 }
 
+/// The state of a listener.
+pub(crate) const LISTENS: &str = "passed: listens";
+
+impl SocketReport {
+    /// Returns whether it is a listener, on which nothing is ever written.
+    #[must_use]
+    pub fn listens(&self) -> bool {
+        self.state == LISTENS
+    }
+}
+
 /// Distribution of the time for which bytes were held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HeldTime {

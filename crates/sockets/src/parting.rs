@@ -13,7 +13,7 @@ use crate::outside::Outside;
 use crate::table::{Kind, Socket};
 use crate::world::World;
 
-const WHY: &str = "the guardian was told to end";
+const WHY: &str = "what serves the stack was told to end";
 /// How long the kernel may take for connections that the program has closed.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long peers whose handshakes are under way may take to answer, for which the program stands still.

@@ -549,7 +549,7 @@ impl World {
         if self.host.is_gone() {
             self.hosts_gone += 1;
             self.ports = Ports::default();
-            self.abandon_links("the guardian has ended");
+            self.abandon_links("what served the stack has ended");
         } else if self.host.is_to_be_left() {
             self.leave_host(outside);
         }

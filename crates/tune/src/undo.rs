@@ -142,7 +142,7 @@ fn set_back(journal: &Journal, entry: &Entry, change: &Change) -> Result<Undone,
         Some(State::AsBefore) => undone.restored.push(format!("{words}: is as it was")),
         Some(State::AsSet) => {
             change.restore()?;
-            undone.restored.push(words);
+            undone.restored.push(change.words_back());
         }
         Some(State::Gone(why)) => undone.restored.push(format!("{words}: {why}")),
         Some(State::Other(now)) => {
@@ -208,12 +208,12 @@ fn sockets_back(pins: &Pins, id: u32, reach: Option<&Reach>) -> Result<Undone, E
         }
         for (name, outcome) in undoing.outcomes()? {
             if outcome.set > 0 {
-                undone.restored.push(format!("{name} of {} connections", outcome.set));
+                undone.restored.push(format!("{name} of {} as before", connections(outcome.set)));
             }
             if outcome.others > 0 {
                 undone.left.push(format!(
-                    "{name} of {} connections: changed by somebody since, left as it is",
-                    outcome.others
+                    "{name} of {}: changed by somebody since, left as it is",
+                    connections(outcome.others)
                 ));
             }
         }
@@ -221,13 +221,22 @@ fn sockets_back(pins: &Pins, id: u32, reach: Option<&Reach>) -> Result<Undone, E
     let remaining = remaining(pins, id)?;
     if remaining > 0 {
         return Err(Error::Unable(format!(
-            "{remaining} options of connections could not be set back (a network namespace that \
+            "{} could not be set back (a network namespace that \
              cannot be entered, or a value that the kernel refuses): its programs are detached, and \
-             undoing can be tried again while they last"
+             undoing can be tried again while they last",
+            if remaining == 1 {
+                "1 option of a connection".to_owned()
+            } else {
+                format!("{remaining} options of connections")
+            }
         )));
     }
     pins.remove(id)?;
     Ok(undone)
+}
+
+fn connections(count: u64) -> String {
+    if count == 1 { "1 connection".to_owned() } else { format!("{count} connections") }
 }
 
 /// Returns how many options of connections an entry still holds.

@@ -5,9 +5,14 @@ use std::path::PathBuf;
 
 use libbpf_rs::ErrorKind;
 
+use crate::privilege::NO_SYS;
+
 /// Why the programs cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// Where the kernel has its type information is not mounted.
+    #[error("{NO_SYS}")]
+    NoSys,
     /// The kernel refuses a program.
     #[error("the kernel does not take the eBPF program {name}: {error:#}")]
     Refused {

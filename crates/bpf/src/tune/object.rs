@@ -11,6 +11,7 @@ use super::cure::{Cure, NAMES};
 use super::error::Error;
 use super::pinned::Pins;
 use super::settings::{self, Outcome, Scope};
+use crate::privilege::has_sys;
 use crate::tracer::is_section;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tune.bpf.o"));
@@ -61,7 +62,11 @@ impl Loaded {
                 map.set_max_entries(1)?;
             }
         }
-        let object = object.load().map_err(|error| Error::Refused { name: "tune", error })?;
+        let refused = |error| match has_sys() {
+            true => Error::Refused { name: "tune", error },
+            false => Error::NoSys,
+        };
+        let object = object.load().map_err(refused)?;
         Ok(Self { object })
     }
 

@@ -65,9 +65,11 @@ impl Page {
 
     /// Writes the page, in place of the old content.
     pub(super) fn write(mut self, report: &Report) -> Result<(), Failure> {
-        self.is_new = false;
         let text = page::render(report);
-        self.replace(text.as_bytes()).map_err(|error| Failure::own(not_written(&self.path, &error)))
+        let written = self.replace(text.as_bytes());
+        // Part of a page on a full disk is nothing that would be missed either.
+        self.is_new &= written.is_err();
+        written.map_err(|error| Failure::own(not_written(&self.path, &error)))
     }
 
     fn replace(&mut self, text: &[u8]) -> io::Result<()> {

@@ -4,10 +4,7 @@ use uncork_doctor::{Connection, Finding, Kind, Remedy, Report, Severity};
 
 use super::words;
 use crate::output::shown;
-use crate::tables::{LISTED, Width, wrap};
-use columns::Columns;
-
-mod columns;
+use crate::tables::{Columns, LISTED, Width, wrap};
 
 /// Indentation of what belongs to a connection.
 const INDENT: usize = 3;
@@ -223,7 +220,7 @@ fn by_kind(connections: &[&Connection]) -> Columns {
     if by_programs {
         header.push("not TCP");
     }
-    let mut columns = Columns::new(header, 1, &[1]);
+    let mut columns = Columns::new(header, &[1, 2, 3, 4], &[1]);
     for row in rows {
         let (lost, own) = words::lost_and_own(row.kind, row.lost);
         let [connections, times] = [row.connections, row.times].map(words::thousands);
@@ -291,7 +288,7 @@ pub(crate) fn kinds(connections: &[&Connection]) -> Vec<OfKind> {
 fn of_findings(connection: &Connection) -> Columns {
     let header = vec!["finding", "bytes at", "ACK at", "times", "p50", "max", "lost"];
     // The evidence below names both ends and the longest; the median is missed least.
-    let mut columns = Columns::new(header, 3, &[4, 5, 2, 1]);
+    let mut columns = Columns::new(header, &[3, 4, 5, 6], &[4, 5, 2, 1]);
     for finding in &connection.findings {
         // Nothing is held where the program is slow, or sends at once and in pieces.
         let held = !matches!(finding.kind, Kind::Application | Kind::TinyPackets);

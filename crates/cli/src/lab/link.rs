@@ -18,6 +18,7 @@ use super::arguments::Link;
 use super::{failed, path, stopped_by_signals};
 use crate::failure::Failure;
 use crate::output;
+use crate::tables::counted;
 
 const DEVICE: &str = "eth0";
 const NEAR: &str = "10.79.0.1";
@@ -165,9 +166,9 @@ fn told(arguments: &Link, [near, far]: [Counts; 2]) -> String {
     [("near to far", near), ("far to near", far)]
         .map(|(way, counts)| {
             format!(
-                "{way}: {} frames, {} lost, {} dropped by the queue, {} reordered, {} duplicated, \
+                "{way}: {}, {} lost, {} dropped by the queue, {} reordered, {} duplicated, \
                  {} corrupted\n",
-                counts.taken,
+                counted(counts.taken, "frame", "frames"),
                 counts.lost,
                 counts.dropped,
                 counts.reordered,

@@ -91,7 +91,12 @@ fn check(device: &Device) -> Result<(), Failure> {
             "a stack that spins takes in each frame at once: leave out either --spin or --moderation",
         ));
     }
-    Ok(())
+    let mut addresses = device.addr.iter().enumerate();
+    let twice = addresses
+        .find(|(at, one)| device.addr[..*at].iter().any(|other| other.address == one.address));
+    twice.map_or(Ok(()), |(_, one)| {
+        Err(Failure::unusable(format!("--addr: {} is given twice: leave one out", one.address)))
+    })
 }
 
 fn connect(wanted: Connect) -> Result<i32, Failure> {

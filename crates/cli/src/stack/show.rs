@@ -14,6 +14,7 @@ use super::running::{self, Runs};
 use super::{DONE, ask, table};
 use crate::failure::Failure;
 use crate::output::print;
+use crate::pids;
 use crate::status;
 use crate::tables::Width;
 
@@ -37,6 +38,9 @@ struct Silent<'a> {
 
 /// Prints what is known, or which processes can be asked.
 pub(super) fn show(wanted: &Stat) -> Result<i32, Failure> {
+    if let Some(sentence) = pids::not_mounted().filter(|_| wanted.socket.is_none()) {
+        return Err(Failure::left(sentence));
+    }
     let (path, pid) = match (&wanted.socket, wanted.pid) {
         (Some(path), _) => (path.clone(), None),
         (None, Some(pid)) => of(pid),

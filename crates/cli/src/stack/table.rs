@@ -7,7 +7,7 @@ use uncork_stat::{Acks, ByQueue, Connection, Counts, Report};
 
 use super::running::Runs;
 use crate::output::shown;
-use crate::tables::{LISTED, Width, bytes, lines, table, time};
+use crate::tables::{LISTED, Width, bytes, counted, lines, table, time};
 
 const HEADER: [&str; 10] = [
     "peer",
@@ -47,14 +47,14 @@ pub(super) fn report(report: Report, stack: Option<&StackReport>, width: Width) 
         time(running.age_ms.saturating_mul(1_000_000)),
     );
     text += &format!(
-        "{} connections came, {} were begun; segments: {} in, {} out, {} sent again; {} times the \
-         device was full of one connection\n",
-        counts.passive_opens,
-        counts.active_opens,
+        "{} came, {} begun; segments: {} in, {} out, {} sent again; {} the device was full of one \
+         connection\n",
+        counted(counts.passive_opens, "connection", "connections"),
+        counted(counts.active_opens, "was", "were"),
         counts.segments_in,
         counts.segments_out,
         counts.retransmitted,
-        counts.throttled,
+        counted(counts.throttled, "time", "times"),
     );
     text.extend(running.without.iter().map(|why| format!("without {}\n", shown(why))));
     text += &running.frames_lost.map(lost).unwrap_or_default();
@@ -141,8 +141,9 @@ fn queues(by_queue: &ByQueue, counts: &Counts) -> String {
             "it has no queue of AF_XDP: all came by packet sockets\n".to_owned()
         }
         names => format!(
-            "{} of {} frames came by AF_XDP, {names}\n",
-            by_queue.frames_in, counts.frames_in
+            "{} of {} came by AF_XDP, {names}\n",
+            by_queue.frames_in,
+            counted(counts.frames_in, "frame", "frames"),
         ),
     };
     let missing = by_queue.missing.iter().map(|why| shown(why).into_owned() + "\n");

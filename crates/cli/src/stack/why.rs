@@ -89,7 +89,10 @@ fn sentence(one: &StackSocket) -> String {
 }
 
 fn list(stack: &StackReport) -> String {
-    let mut text = format!("{}\n", stack.sentence());
+    // The counts are those of the process's life.
+    let now = stack.sockets.iter().any(|one| one.place == "stack");
+    let been = if now || !stack.is_anything() { "" } else { "has been " };
+    let mut text = format!("{been}{}\n", stack.sentence());
     if stack.sockets.is_empty() {
         return text + "no open TCP sockets\n";
     }
@@ -109,6 +112,22 @@ fn list(stack: &StackReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What listened there is the kernel's once the stack has ended.
+    #[test]
+    fn what_is_on_the_stack_no_more_has_been_there() {
+        let of = |place: &str| {
+            let one = StackSocket { fd: 3, place: place.to_owned(), ..StackSocket::default() };
+            list(&StackReport { listening: 1, sockets: vec![one], ..StackReport::default() })
+        };
+        assert!(of("stack").starts_with("on the stack: 1 listener, "), "{}", of("stack"));
+        assert!(
+            of("kernel").starts_with("has been on the stack: 1 listener, "),
+            "{}",
+            of("kernel")
+        );
+        assert!(list(&StackReport::default()).starts_with("on the stack: 0 listeners, "));
+    }
 
     #[test]
     fn a_target_is_a_process_or_one_of_its_descriptors() {

@@ -1,6 +1,7 @@
 //! The program as a child process.
 
 use std::io;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawn};
@@ -27,13 +28,26 @@ pub(super) enum Ended {
 /// The running program.
 pub(super) struct Child {
     pub(super) pid: Pid,
-    /// The library's state when a signal was passed on that may have ended the program.
+    /// The library's state when it was read last: now and then, and when a signal was passed on that may have
+    /// ended the program.
     pub(super) snapshot: Option<Snapshot>,
+    /// When it is read again.
+    next: Instant,
+    /// How long to wait then.
+    rest: Duration,
 }
 
-/// The program's state just before a signal.
+/// The first reading of the program's state comes after this time, and each next one after twice as long, up to
+/// a longest rest, so that reading takes a hundredth of the time at most.
+const FIRST_REST: Duration = Duration::from_millis(50);
+const LONGEST_REST: Duration = Duration::from_secs(1);
+const REST_SHARE: u32 = 100;
+
+/// The program's state at some moment before its end.
 pub(super) struct Snapshot {
-    pub(super) signal: Signal,
+    pub(super) taken: Instant,
+    /// The signal that was passed on then.
+    pub(super) signal: Option<Signal>,
     pub(super) report: ProcessReport,
     /// Reports of the program that had arrived by then: those of programs that it was before it
     /// executed another.
@@ -56,7 +70,37 @@ impl Child {
             let (file, words) = (call.file.as_c_str(), &call.arguments);
             posix_spawn(file, &actions, &attributes, words, &call.environment)
         })?;
-        Ok(Self { pid, snapshot: None })
+        Ok(Self { pid, snapshot: None, next: Instant::now() + FIRST_REST, rest: FIRST_REST })
+    }
+
+    /// Returns how long it is until the program's state is to be read.
+    pub(super) fn rest(&self) -> Duration {
+        self.next.saturating_duration_since(Instant::now())
+    }
+
+    /// Reads the program's state if it is time: what a terminal, the kernel or `kill -9` ends leaves nothing to be
+    /// read. `reported` is the number of its reports so far.
+    pub(super) fn look_in(&mut self, reported: usize) {
+        let begun = Instant::now();
+        if begun >= self.next {
+            self.note(None, reported);
+            self.rest = LONGEST_REST.min(self.rest * 2);
+            let now = Instant::now();
+            self.next = now + self.rest.max(now.duration_since(begun) * REST_SHARE);
+        }
+    }
+
+    fn note(&mut self, signal: Option<Signal>, reported: usize) {
+        if let Some(mut report) = status::snapshot(self.pid.as_raw()) {
+            // A process that is ending has closed its sockets by then.
+            let before = self.snapshot.iter().flat_map(|snapshot| &snapshot.report.sockets);
+            for socket in report.sockets.iter_mut().filter(|socket| socket.peer.is_none()) {
+                let same =
+                    before.clone().find(|one| one.fd == socket.fd && one.writes <= socket.writes);
+                socket.peer = same.and_then(|one| one.peer.clone());
+            }
+            self.snapshot = Some(Snapshot { taken: Instant::now(), signal, report, reported });
+        }
     }
 
     /// Does what a signal asks for; returns how the program ended, once it has. `reported` is the
@@ -70,8 +114,8 @@ impl Child {
             return self.look();
         }
         match received.sender {
-            // The terminal has sent it to the program as well.
-            None => {}
+            // The terminal has sent it to the program as well, which may still be there to be read.
+            None => self.note(None, reported),
             // The program meant its parent, but not uncork: never send it back.
             Some(sender) if sender == self.pid => {}
             Some(_) => self.pass_on(received.signal, reported)?,
@@ -80,11 +124,9 @@ impl Child {
     }
 
     fn pass_on(&mut self, signal: Signal, reported: usize) -> io::Result<()> {
-        if signal != Signal::SIGWINCH
-            && let Some(report) = status::snapshot(self.pid.as_raw())
-        {
+        if signal != Signal::SIGWINCH {
             // It may be the last chance: a default action leaves no time for a report.
-            self.snapshot = Some(Snapshot { signal, report, reported });
+            self.note(Some(signal), reported);
         }
         match kill(self.pid, signal) {
             // It has just ended, or belongs to another user now; SIGCHLD tells.

@@ -91,7 +91,13 @@ impl Outcome {
         let reported = self.processes.iter().filter(is_child).count();
         match &child.snapshot {
             Some(taken) if ended.is_by_signal() && reported <= taken.reported => {
-                let when = format!("it was ended by a signal; read just before {}", taken.signal);
+                let age = taken.taken.elapsed().as_secs_f64();
+                let when = match taken.signal {
+                    Some(signal) => format!("just before {signal}"),
+                    None if age < 0.05 => "just before".to_owned(),
+                    None => format!("{age:.1} s before"),
+                };
+                let when = format!("it was ended by a signal; read {when}");
                 let report = taken.report.clone();
                 self.processes.push(Process { report, snapshot: Some(when) });
                 return;

@@ -64,8 +64,9 @@ fn attend(signals: &Signals, child: &mut Child, collector: &mut Collector) -> io
     loop {
         let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
         fds.extend(collector.fds());
-        wait(&mut fds, None)?;
+        wait(&mut fds, child.rest())?;
         collector.take_in();
+        child.look_in(collector.reports_of(child.pid.as_raw()));
         for signal in signals.received()? {
             let reported = collector.reports_of(child.pid.as_raw());
             if let Some(ended) = child.handle(signal, reported)? {
@@ -90,14 +91,15 @@ fn remain(collector: &mut Collector) -> Vec<survivors::Survivor> {
             return left;
         }
         let mut fds: Vec<_> = collector.fds().collect();
-        if wait(&mut fds, Some(LOOK)).is_err() {
+        if wait(&mut fds, LOOK).is_err() {
             return left;
         }
     }
 }
 
-fn wait(fds: &mut [PollFd<'_>], limit: Option<Duration>) -> io::Result<()> {
-    let limit = limit.and_then(|limit| PollTimeout::try_from(limit).ok());
+fn wait(fds: &mut [PollFd<'_>], limit: Duration) -> io::Result<()> {
+    // In whole milliseconds: a rest of less must not become a busy loop.
+    let limit = PollTimeout::try_from(limit + Duration::from_millis(1));
     match poll(fds, limit.unwrap_or(PollTimeout::NONE)) {
         Ok(_) | Err(Errno::EINTR) => Ok(()),
         Err(error) => Err(error.into()),
@@ -108,15 +110,18 @@ fn wait(fds: &mut [PollFd<'_>], limit: Option<Duration>) -> io::Result<()> {
 struct Target {
     path: PathBuf,
     file: File,
+    /// Whether it was created here, and holds no whole report.
+    is_new: bool,
 }
 
 impl Target {
     /// Opens the file before the program is started: that may run for days, and its report should
     /// not be lost to a wrong path. The file's content is kept until there is a report.
     fn open(path: &Path) -> Result<Self, Failure> {
+        let is_new = path.symlink_metadata().is_err();
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
         match file {
-            Ok(file) => Ok(Self { path: path.to_owned(), file }),
+            Ok(file) => Ok(Self { path: path.to_owned(), file, is_new }),
             Err(error) => {
                 let path = path.display();
                 Err(Failure::own(format!("{path}: the report cannot be written there: {error}")))
@@ -136,6 +141,16 @@ impl Target {
         let failed = |error: io::Error| {
             format!("{}: the report could not be written: {error}", self.path.display())
         };
-        self.file.write_all(text.as_bytes()).map_err(failed)
+        self.file.write_all(text.as_bytes()).map_err(failed)?;
+        self.is_new = false;
+        Ok(())
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if self.is_new {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }

@@ -21,9 +21,11 @@ use uncork_posix::published::{self, Unreadable};
 use uncork_posix::report::ProcessReport;
 
 use crate::arguments::Status;
+use crate::environment::switches_ignored;
 use crate::failure::Failure;
 use crate::library::is_autocork;
 use crate::output;
+use crate::pids;
 use crate::tables;
 use memory::ProcessMemory;
 
@@ -163,6 +165,9 @@ fn refused(answer: &mut Answer, error: &io::Error, command: &str) {
     let pid = answer.pid;
     let no_permission = |pid| no_permission(pid, command, geteuid().is_root());
     let (code, sentence) = match error.kind() {
+        ErrorKind::NotFound if let Some(sentence) = pids::not_mounted() => {
+            (code::NO_PERMISSION, sentence)
+        }
         ErrorKind::NotFound if exists(pid) => (code::NO_PERMISSION, no_permission(pid)),
         ErrorKind::NotFound => (code::NO_PROCESS, format!("no process {pid}")),
         ErrorKind::PermissionDenied => (code::NO_PERMISSION, no_permission(pid)),
@@ -230,6 +235,7 @@ fn completed(mut report: ProcessReport, pid: i32, library: &Path) -> ProcessRepo
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     let lookup = |name: &str| variable(&environment, name);
     report.ignored = Settings::from_lookup(is_autocork(library), lookup).ignored;
+    report.ignored.extend(switches_ignored(lookup));
     peers::fill_in(pid, report.sockets.iter_mut().map(|socket| (socket.fd, &mut socket.peer)));
     report
 }
@@ -244,14 +250,21 @@ fn variable(environment: &[u8], name: &str) -> Option<String> {
 
 /// Returns what the library in process `pid` would report now, if it is there and can be read.
 pub(crate) fn snapshot(pid: i32) -> Option<ProcessReport> {
-    look(pid).ok()??.report.ok()
+    look(pid).ok()??.report.ok().map(without_listeners)
+}
+
+/// Leaves out what no report at a process's end has.
+fn without_listeners(mut report: ProcessReport) -> ProcessReport {
+    report.sockets.retain(|socket| !socket.listens());
+    report
 }
 
 /// Returns such a report without the sockets' peers, which take a while to find.
 pub(crate) fn record(pid: i32) -> Option<ProcessReport> {
     let (_, report) = read(pid).ok()??;
     let program = program_name(pid).unwrap_or_default();
-    Some(ProcessReport { pid: pid.unsigned_abs(), program, ..report.ok()? })
+    let report = without_listeners(report.ok()?);
+    Some(ProcessReport { pid: pid.unsigned_abs(), program, ..report })
 }
 
 fn program_name(pid: i32) -> Option<String> {

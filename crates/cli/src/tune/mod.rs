@@ -22,6 +22,7 @@ use arguments::{Places, TuneCommand};
 
 use crate::failure::Failure;
 use crate::output::{complain, print, shown};
+use crate::pids;
 
 /// Exit statuses besides those of [`Failure`].
 const DONE: i32 = 0;
@@ -95,6 +96,9 @@ fn request(arguments: &Tune) -> Result<Request, Failure> {
 
 /// Checks that it is a process: the kernel shows threads, too, when asked for them by number.
 fn is_a_process(pid: u32) -> Result<(), Failure> {
+    if let Some(sentence) = pids::not_mounted() {
+        return Err(Failure::unusable(sentence));
+    }
     let status = match fs::read_to_string(format!("/proc/{pid}/status")) {
         // It exists, but is hidden from this user.
         Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(()),

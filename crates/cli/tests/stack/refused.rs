@@ -37,6 +37,13 @@ fn who_may_not_open_the_device_is_told_what_is_missing() {
 }
 
 #[test]
+fn an_address_that_is_given_twice_is_named() {
+    let line =
+        "stack serve http --dev lo --addr 10.92.0.2/24 --addr 10.92.0.3/24 --addr 10.92.0.2/25";
+    refused(uncork().args(line.split(' ')), 2, "--addr: 10.92.0.2 is given twice");
+}
+
+#[test]
 fn what_cannot_be_used_is_named() {
     if is_skipped("what_cannot_be_used_is_named") {
         return;

@@ -7,6 +7,7 @@ use crate::rewrite::Changes;
 
 pub(super) fn all() -> Vec<Scenario> {
     let mut all = pauses();
+    all.extend(pauses_of_one_beat());
     all.extend(streams());
     all.extend(ends());
     all.extend(records());
@@ -73,6 +74,38 @@ fn pauses() -> Vec<Scenario> {
             Wire::loopback(),
             "py:exchange server --host HOST --port PORT --read 40 --write 10 --nodelay",
             &format!("{paused_client} --piece-gap 50"),
+        ),
+    ]
+}
+
+/// Returns programs that take their time for each request of a client that asks again at once.
+fn pauses_of_one_beat() -> Vec<Scenario> {
+    let prompt = |name: &str, about: &str, think_ms: u32, ask: u32| {
+        let server = format!("py:exchange server --host HOST --port PORT --read {ask} --write 7");
+        Scenario::new(
+            &format!("slow-program-{name}-0.05ms"),
+            about,
+            Wire::loopback(),
+            &format!("{server} --think {think_ms}"),
+            &format!(
+                "py:exchange client --host HOST --port PORT --read 7 --write {ask} --count 20"
+            ),
+        )
+        .cured_server(&server)
+        .finds(&[lost("application", Some("server"), None)])
+    };
+    vec![
+        prompt(
+            "sleep-200ms",
+            "the server sleeps for 200 ms and is asked again at once; some of it ends late, at a tick",
+            200,
+            40,
+        ),
+        prompt(
+            "short-requests-50ms",
+            "each request of 14 octets takes the server 50 ms: it is a request all the same",
+            50,
+            14,
         ),
     ]
 }

@@ -59,6 +59,15 @@ fn corks() -> Vec<Scenario> {
             "c:exchange client --host HOST --port PORT --read 100 --write 3500 --cork --uncork --count 10",
         )
         .finds(&[lost("cork_timeout", Some("client"), None)]),
+        Scenario::new(
+            "cork-forgotten-short-requests-0.05ms",
+            "corked replies to requests of 14 octets, each as late as the one before",
+            Wire::loopback(),
+            "c:exchange server --host HOST --port PORT --read 14 --write 900 --cork",
+            "py:exchange client --host HOST --port PORT --read 900 --write 14 --count 10",
+        )
+        .cured_server("c:exchange server --host HOST --port PORT --read 14 --write 900 --cork --uncork")
+        .finds(&finding),
     ]
 }
 

@@ -24,6 +24,7 @@ pub(super) struct Known<'a> {
     pub(super) sampled: bool,
     pub(super) commands: &'a FxHashMap<u32, String>,
     pub(super) beyond_preload: &'a HashSet<u32>,
+    pub(super) elsewhere: &'a HashSet<u32>,
 }
 
 /// Returns what is wrong with a connection, and what it looked like.
@@ -34,6 +35,7 @@ pub(super) fn on(link: &Link, client: usize, known: &Known<'_>) -> Connection {
         if let Some(process) = &mut party.process {
             process.command = known.commands.get(&process.pid).cloned();
             process.beyond_preload = known.beyond_preload.contains(&process.pid);
+            process.elsewhere = known.elsewhere.contains(&process.pid);
         }
         party
     });

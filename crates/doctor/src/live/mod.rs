@@ -41,6 +41,10 @@ pub struct Live {
     commands: FxHashMap<u32, String>,
     /// Processes into which no library can be preloaded.
     beyond_preload: HashSet<u32>,
+    /// Processes in other network namespaces than ours.
+    elsewhere: HashSet<u32>,
+    /// Processes with a socket that has ended and had sent something.
+    wrote: HashSet<u32>,
     /// Connections with a socket that has ended, in that order.
     closing: VecDeque<[Endpoint; 2]>,
     ended: Vec<Connection>,
@@ -96,6 +100,15 @@ impl Live {
         }
     }
 
+    /// Notes whether a process is in another network namespace than this one.
+    pub fn elsewhere(&mut self, pid: u32, is_elsewhere: bool) {
+        if is_elsewhere {
+            self.elsewhere.insert(pid);
+        } else {
+            self.elsewhere.remove(&pid);
+        }
+    }
+
     /// Takes in an event.
     pub fn event(&mut self, event: Event) {
         let (ends, at) = match &event {
@@ -104,6 +117,11 @@ impl Live {
             Event::Lost(lost) => (lost.ends, lost.at.saturating_sub(lost.waited)),
             Event::Socket(socket) => (socket.ends, socket.since),
         };
+        if let Event::Socket(socket) = &event
+            && socket.bytes_out > 0
+        {
+            self.wrote.extend([socket.owner.pid, socket.writer.pid]);
+        }
         let key = key(ends);
         let ended = matches!(event, Event::Socket(_));
         let link = self.links.entry(key).or_insert_with(|| Link::new(key, at));
@@ -118,6 +136,12 @@ impl Live {
         if ended {
             self.closing.push_back(key);
         }
+    }
+
+    /// Returns whether a socket of this process has ended, or the tracing of it, that had sent something.
+    #[must_use]
+    pub fn has_written(&self, pid: u32) -> bool {
+        self.wrote.contains(&pid)
     }
 
     /// Closes connections whose sockets were reported before `until`: by then their other ends have
@@ -187,6 +211,7 @@ impl Live {
             sampled: self.sampling.is_some(),
             commands: &self.commands,
             beyond_preload: &self.beyond_preload,
+            elsewhere: &self.elsewhere,
         };
         let mut report = findings::on(&link, client, &known);
         self.connections += 1;

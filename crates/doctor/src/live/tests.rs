@@ -174,6 +174,32 @@ fn a_far_end_is_known_to_delay_its_ack_by_the_time_it_took() {
     assert!(report(hold(us(1_200)).take(2)).connections.is_empty());
 }
 
+/// The writes of an end that is not traced are not counted from the first one on.
+#[test]
+fn an_end_that_is_not_traced_is_told_by_its_segments() {
+    let told = |origin, typical_segments| {
+        let mut socket = socket(origin);
+        socket.writing.typical_segments = typical_segments;
+        let holds = (0..4).map(|n| Event::Held(held(us(1_500_000 + n * 100_000), us(40_500))));
+        only(&report(holds.chain([Event::Socket(Box::new(socket))]))).evidence.clone()
+    };
+    let traced = told(Origin::Accepted, 2);
+    assert!(traced.ends_with("It makes 2 writes for a message of 300 octets."), "{traced}");
+    let other = told(Origin::Peer, 2);
+    assert!(other.ends_with(" Its messages come in 2 segments."), "{other}");
+    assert!(told(Origin::Peer, 1).ends_with("that ACK was delayed."));
+}
+
+/// What is known of a process whose sockets are closed when it is asked.
+#[test]
+fn a_process_with_a_socket_that_has_sent_is_known_to_have_written() {
+    let mut live = Live::new(Settings::default(), Duration::ZERO);
+    live.event(Event::Socket(Box::new(Socket { owner: who(7, "a"), ..socket(Origin::Accepted) })));
+    let silent = Socket { bytes_out: 0, owner: who(8, "b"), ..socket(Origin::Opened) };
+    live.event(Event::Socket(Box::new(silent)));
+    assert!(live.has_written(7) && !live.has_written(8));
+}
+
 #[test]
 fn what_the_program_lets_go_of_itself_is_no_stall() {
     for (why, release) in [

@@ -66,6 +66,22 @@ impl Context<'_> {
         self.party(role).process.as_ref().map(|process| process.pid)
     }
 
+    /// Returns the process at an end, if its network is not the one in which the remedies are read.
+    fn elsewhere(&self, role: Role) -> Option<u32> {
+        let process = self.party(role).process.as_ref()?;
+        process.elsewhere.then_some(process.pid)
+    }
+
+    /// Returns what comes before a command about the network at an end.
+    fn enter(&self, role: Role) -> String {
+        self.elsewhere(role).map(|pid| format!("nsenter -t {pid} -n ")).unwrap_or_default()
+    }
+
+    /// Returns the option of `uncork tune` for the network at an end.
+    fn netns(&self, role: Role) -> String {
+        self.elsewhere(role).map(|pid| format!(" --netns /proc/{pid}/ns/net")).unwrap_or_default()
+    }
+
     /// Returns which connections `uncork tune` is to change at an end: its process's, or, where
     /// that is not known, those like this one.
     fn scope(&self, role: Role) -> String {
@@ -240,7 +256,8 @@ impl List<'_> {
     fn acknowledge_at_once(&mut self) {
         let Some(at) = self.context.ack_held_by else { return };
         let peer = self.context.peer_of(at);
-        let Some(route) = network::route(peer, self.context.same_host(), "quickack 1") else {
+        let (same_host, enter) = (self.context.same_host(), self.context.enter(at));
+        let Some(route) = network::route(peer, same_host, "quickack 1", &enter) else {
             let line = format!("uncork tune --delack-max 10ms {}", self.context.scope(at));
             self.add(at, line, "delays no ACK for longer than that (as root)");
             self.add(
@@ -250,7 +267,7 @@ impl List<'_> {
             );
             return;
         };
-        let line = format!("uncork tune --quickack --peer {peer}");
+        let line = format!("uncork tune --quickack --peer {peer}{}", self.context.netns(at));
         self.add(at, line, "acknowledges everything from there at once (as root)");
         self.add(at, route, "the same without uncork");
     }

@@ -249,6 +249,40 @@ fn where_no_route_can_acknowledge_at_once_the_delay_is_made_shorter() {
     assert_eq!(advice[0].line, "uncork tune --delack-max 10ms --port 5000");
 }
 
+/// A program in a container: what is said of the network is to be said there.
+#[test]
+fn what_is_about_another_network_says_how_to_get_there() {
+    let (mut client, server) = (party("10.0.0.1:40000", "a"), party("10.0.0.2:5000", "b"));
+    client.process.as_mut().unwrap().elsewhere = true;
+    let own: Vec<_> = KINDS
+        .into_iter()
+        .flat_map(|kind| {
+            [Role::Client, Role::Server].map(|held| advised(kind, &client, &server, held))
+        })
+        .flatten()
+        .filter(|remedy| remedy.at == Role::Client)
+        .map(|remedy| remedy.line)
+        .collect();
+    for line in [
+        "uncork tune --quickack --peer 10.0.0.2 --netns /proc/4711/ns/net",
+        "nsenter -t 4711 -n ss -tmi src 10.0.0.1:40000 dst 10.0.0.2:5000",
+        "nsenter -t 4711 -n ip route replace $(nsenter -t 4711 -n ip route get 10.0.0.2 | \
+         sed 's/ uid.*//;q') quickack 1  # undo: nsenter -t 4711 -n ip route del 10.0.0.2",
+    ] {
+        assert!(own.iter().any(|own| own == line), "{line}: {own:#?}");
+    }
+    let about_the_network = ["ip ", "ss ", "tc ", "sysctl ", "nstat "];
+    for line in &own {
+        assert!(!about_the_network.iter().any(|command| line.starts_with(command)), "{line}");
+        assert!(!line.contains("$(ip "), "{line}");
+        let of_uncork = line.contains("small-queues") || line.contains("--quickack");
+        assert_eq!(of_uncork, line.contains("--netns"), "{line}");
+    }
+    // The other end is in ours.
+    let its = advised(Kind::DelayedAck, &client, &server, Role::Client);
+    assert_eq!(its[0].line, "uncork tune --quickack --peer 10.0.0.1");
+}
+
 /// Runs `script` in a network namespace of its own with 10.0.0.1 and fd00::1 on a device, where
 /// that is possible.
 fn in_own_network(script: &str) -> Option<String> {
@@ -279,7 +313,7 @@ fn a_real_route_takes_the_attribute_and_loses_it_again() {
         ("10.0.0.1", true),
     ] {
         let peer: IpAddr = peer.parse().unwrap();
-        let line = network::route(peer, same_host, "quickack 1").unwrap();
+        let line = network::route(peer, same_host, "quickack 1", "").unwrap();
         let (set, undo) = line.split_once("# undo: ").unwrap();
         let show = format!("ip -o route get {peer}");
         let script = format!("{set}; {show}; echo then; {undo}; {show}");

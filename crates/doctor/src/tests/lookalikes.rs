@@ -2,8 +2,8 @@
 
 use super::stalls::near;
 use super::trace::{MSS, Trace, us};
-use crate::Kind;
 use crate::Role::{Client, Server};
+use crate::{Kind, Severity};
 
 /// A beat of 200 ms is neither a corked write nor a slow reply.
 #[test]
@@ -183,6 +183,32 @@ fn confirmations_are_no_requests() {
         }
         let found = trace.findings();
         assert_eq!(found.len(), findings, "{bytes}: {found:#?}");
+    }
+}
+
+/// A client whose first words are no longer than what it says later asks the same again and again, however short
+/// that is. Where it is not known what it does, its program's time is told and called harmless.
+#[test]
+fn a_short_request_is_a_request_where_nothing_came_that_it_could_confirm() {
+    let pings = |mut trace: Trace, opening: u32| {
+        trace.data(Client, opening).rtt_later().ack(Server).after(us(50_150)).data(Server, 7);
+        for _ in 0..19 {
+            trace.after(us(50)).data(Client, 14).rtt_later().ack(Server);
+            trace.after(us(50_150)).data(Server, 7);
+        }
+        trace
+    };
+    let finding = pings(Trace::new(us(100)), 14).only(Kind::Application);
+    assert_eq!(finding.count, 20);
+    near(finding.lost, 20 * 50_150);
+    for (trace, opening) in [(Trace::new(us(100)), 24), (Trace::in_the_middle(us(100)), 14)] {
+        let report = pings(trace, opening).report();
+        assert_eq!(report.summary.connections_with_findings, 0);
+        let [finding] = report.connections[0].findings.as_slice() else { panic!("{report:#?}") };
+        assert_eq!((finding.kind, finding.severity), (Kind::Application, Severity::Harmless));
+        let told = &finding.evidence;
+        assert!(told.contains("took 50.2 ms before it wrote 20 replies"), "{told}");
+        assert!(told.contains("says 14 octets each time"), "{told}");
     }
 }
 

@@ -116,6 +116,31 @@ fn a_corked_tail_is_told_from_a_program_that_sleeps() {
     replies(working, true).only(Kind::Application);
 }
 
+/// A client that asks again at once has each of its replies as late as the one before, by a timer or by a sleep. A
+/// sleep that ends late ends at a tick, in a virtual machine.
+#[test]
+fn a_corked_reply_is_told_from_a_sleep_where_the_client_asks_again_at_once() {
+    let replies = |end: fn(u64, u64) -> u64| {
+        let mut trace = Trace::new(us(30));
+        trace.after(us(916));
+        for n in 0..20 {
+            trace.after(us(60 + n * 7 % 30)).data(Client, 40).after(us(8)).ack(Server);
+            let now = u64::try_from(trace.now.as_micros()).unwrap();
+            trace.now = us(end(now, n));
+            trace.data(Server, 90).after(us(20)).ack(Client);
+        }
+        trace
+    };
+    let corked = replies(|now, n| (now + 204_000).next_multiple_of(4_000) + n % 3 * 20);
+    corked.only(Kind::CorkTimeout);
+    let sleeping = replies(|now, n| match now + 200_150 + n % 5 * 12 {
+        wake if n < 3 => wake.next_multiple_of(4_000),
+        wake => wake,
+    });
+    let finding = sleeping.only(Kind::Application);
+    assert_eq!(finding.count, 20);
+}
+
 #[test]
 fn a_slow_program_is_not_tcp() {
     let mut trace = Trace::new(us(20_000));

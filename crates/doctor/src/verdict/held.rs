@@ -13,10 +13,6 @@ const MOSTLY: u64 = 3;
 /// Fewer holds of a single round trip are no pattern.
 const ROUND_TRIPS: u64 = 3;
 
-/// The range of cork timeouts: they vary by the kernel's tick, a program's own sleep by much less,
-/// and its work by more.
-const TIMER_SPREAD: std::ops::RangeInclusive<Duration> =
-    Duration::from_micros(700)..=Duration::from_millis(18);
 /// A window that is shut no longer than this is how a fast sender and a fast reader take turns.
 const SHORTLY_SHUT: Duration = Duration::from_millis(1);
 
@@ -101,10 +97,7 @@ pub(super) fn is_cork(view: &View<'_>) -> bool {
         let others = view.count(Cause::Program);
         return by_timer && others < tails.count && !is_lost_tail(view);
     }
-    view.tally(Cause::CorkOrProgram).is_some_and(|tally| {
-        let (shortest, longest) = tally.range;
-        tally.ticks.are_kept() && TIMER_SPREAD.contains(&longest.saturating_sub(shortest))
-    })
+    view.tally(Cause::CorkOrProgram).is_some_and(|tally| tally.ticks.are_kept())
 }
 
 /// Returns whether tails that came after a timeout had been sent before and lost on their way to the

@@ -26,7 +26,8 @@ pub(super) fn slow(view: &View<'_>, settings: &Settings) -> Option<Finding> {
         1 => String::new(),
         _ => format!(" ({} at most)", ms(sum.spread().max)),
     };
-    if is_conversation(view, sum.count) || is_beat(view) {
+    let exchanges = &view.connection.exchanges;
+    if is_conversation(view, sum.count) || exchanges.are_amid_events() {
         return None;
     }
     let mut evidence = format!(
@@ -35,6 +36,14 @@ pub(super) fn slow(view: &View<'_>, settings: &Settings) -> Option<Finding> {
         ms(sum.spread().p50),
         count(sum.count, "reply", "replies"),
     );
+    let confirms = may_confirm(view);
+    if confirms {
+        evidence.push_str(&format!(
+            " The client says {} each time: if that only confirms what the server sends by itself (a \
+             pong, a receipt), nobody waited.",
+            count(view.receiver.messages.bytes.get().into(), "octet", "octets"),
+        ));
+    }
     if doubtful.is_some() {
         let those = if sum.count == 1 { "That" } else { "Some of that" };
         evidence.push_str(&format!(
@@ -42,19 +51,21 @@ pub(super) fn slow(view: &View<'_>, settings: &Settings) -> Option<Finding> {
              TCP_CORK or MSG_MORE if the program should have been faster.",
         ));
     }
-    let mut finding = sum.finding(Kind::Application, Severity::LostTime, evidence);
+    let severity = if confirms { Severity::Harmless } else { Severity::LostTime };
+    let mut finding = sum.finding(Kind::Application, severity, evidence);
     finding.bytes_held_by = Some(Role::Server);
     Some(finding)
 }
 
-/// Returns whether the server sends when it likes, and the client only confirms what it gets, or
-/// sends something amid that.
-fn is_beat(view: &View<'_>) -> bool {
+/// Returns whether the client may only confirm what the server sends when it likes: it says little, and only when
+/// it has heard something. What it says before it has heard anything is a request, and so is what is no
+/// shorter later.
+fn may_confirm(view: &View<'_>) -> bool {
     /// A WebSocket pong with a few octets, an MQTT PUBACK, an answer to a heartbeat.
     const CONFIRMATION_BYTES: u32 = 16;
     let exchanges = &view.connection.exchanges;
-    let confirms = view.receiver.messages.bytes.get() <= CONFIRMATION_BYTES;
-    (confirms && exchanges.are_prompt()) || exchanges.are_amid_events()
+    let says_bytes = view.receiver.messages.bytes.get();
+    says_bytes <= CONFIRMATION_BYTES && exchanges.are_prompt() && !exchanges.open_within(says_bytes)
 }
 
 /// Returns whether both ends send when they like: then what one sends is no reply to what the other

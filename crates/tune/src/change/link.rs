@@ -153,6 +153,10 @@ impl Link {
             format!("{what} from {before} to {after}{netns}")
         }
     }
+
+    pub(super) fn words_back(&self) -> String {
+        format!("{NAME} of {} back to {}{}", self.name, self.before.words(), self.netns.words())
+    }
 }
 
 const NAME: &str = "gso_max_size/gso_ipv4_max_size/gso_max_segs";

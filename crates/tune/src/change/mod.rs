@@ -123,6 +123,17 @@ impl Change {
         }
     }
 
+    /// Says what has been set back, to what.
+    #[must_use]
+    pub fn words_back(&self) -> String {
+        match self {
+            Self::Sysctl(sysctl) => sysctl.words_back(),
+            Self::Link(link) => link.words_back(),
+            Self::Route(route) => route.words_back(),
+            Self::Sockets(sockets) => sockets.words(),
+        }
+    }
+
     /// Returns whether both change the same thing.
     pub(crate) fn same_thing(&self, other: &Self) -> bool {
         match (self, other) {

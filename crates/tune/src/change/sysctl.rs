@@ -57,6 +57,10 @@ impl Sysctl {
             format!("{name} from {before} to {after}{}", netns.words())
         }
     }
+
+    pub(super) fn words_back(&self) -> String {
+        format!("{} back to {}{}", self.name, self.before, self.netns.words())
+    }
 }
 
 /// Returns its file: a dot separates directories, as in sysctl(8).

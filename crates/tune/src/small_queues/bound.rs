@@ -111,6 +111,14 @@ mod tests {
         Change::Sysctl(Sysctl { netns: netns(), name, before, after })
     }
 
+    #[test]
+    fn what_was_set_back_is_told_in_that_direction() {
+        let told = limit(DEFAULT, 4092).words_back();
+        assert_eq!(told, "net.ipv4.tcp_limit_output_bytes back to 4194304");
+        let told = Change::Link(device(7)).words_back();
+        assert!(told.ends_with(" of eth7 back to 65536"), "{told}");
+    }
+
     fn entry(of: i32, change: Change) -> Entry {
         let mut entry = Entry::new(1, String::new());
         entry.changes = vec![change, Change::Link(device(of))];

@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
+use uncork_doctor::live::Live;
+
 use super::processes;
 use crate::inspect::{For, inspect};
 
@@ -25,6 +27,21 @@ pub(super) struct Started {
     pub(super) command: Option<String>,
     /// Whether `uncork run` would take its program.
     pub(super) can_preload: bool,
+    /// Whether it is in another network namespace.
+    pub(super) elsewhere: bool,
+}
+
+impl Started {
+    fn with(pid: u32, command: Option<String>) -> Self {
+        let (can_preload, elsewhere) = (can_preload(pid), processes::is_elsewhere(pid));
+        Self { command, can_preload, elsewhere }
+    }
+
+    /// Passes it on.
+    pub(super) fn tell(self, pid: u32, live: &mut Live) {
+        live.started(pid, self.command, self.can_preload);
+        live.elsewhere(pid, self.elsewhere);
+    }
 }
 
 impl Commands {
@@ -32,13 +49,13 @@ impl Commands {
     pub(super) fn executed(&mut self, pid: u32, arguments: &[u8]) -> Started {
         self.seen.insert(pid);
         let command = line(arguments).or_else(|| of_process(pid));
-        Started { command, can_preload: can_preload(pid) }
+        Started::with(pid, command)
     }
 
     /// Reads the command line of a process that was not seen before. It may be gone by then.
     pub(super) fn met(&mut self, pid: u32) -> Option<Started> {
         let first = pid != 0 && self.seen.insert(pid);
-        first.then(|| Started { command: of_process(pid), can_preload: can_preload(pid) })
+        first.then(|| Started::with(pid, of_process(pid)))
     }
 }
 
@@ -142,7 +159,7 @@ mod tests {
     fn our_own_is_found() {
         let mut commands = Commands::default();
         let own = commands.met(std::process::id()).unwrap();
-        assert!(own.can_preload && own.command.unwrap().contains("uncork"));
+        assert!(own.can_preload && !own.elsewhere && own.command.unwrap().contains("uncork"));
         assert_eq!(commands.met(std::process::id()), None, "again");
     }
 }

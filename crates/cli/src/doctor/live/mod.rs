@@ -108,6 +108,7 @@ pub(super) fn report(
             polled::watch(&mut target, &mut live, &mut records)?
         }
     };
+    records.wrote(|pid| live.has_written(pid));
     let mut report = live.finish();
     report.notes = notes;
     report.command = target.told();

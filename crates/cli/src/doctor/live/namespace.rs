@@ -3,6 +3,8 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
+use crate::pids;
+
 /// Inode of the first PID namespace (PROC_PID_INIT_INO in the kernel's linux/proc_ns.h).
 const FIRST: u64 = 0xEFFF_FFFC;
 
@@ -10,6 +12,9 @@ const FIRST: u64 = 0xEFFF_FFFC;
 /// the kernel's own. The error is a sentence.
 pub(super) fn of_proc() -> Result<Option<u32>, String> {
     // /proc/self is a number in the namespace for which /proc was mounted.
+    if let Some(sentence) = pids::not_mounted() {
+        return Err(sentence);
+    }
     let seen = fs::read_link("/proc/self").ok();
     let seen = seen.and_then(|link| link.to_str()?.parse().ok());
     of(seen, std::process::id(), fs::metadata("/proc/self/ns/pid").map(|meta| meta.ino()).ok())

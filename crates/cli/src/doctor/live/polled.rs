@@ -12,7 +12,7 @@ use uncork_sockdiag::{Answer, SockDiag};
 mod seen;
 mod told;
 
-use super::commands::{Commands, Started};
+use super::commands::Commands;
 use super::monotonic;
 use super::opened::opened;
 use super::pace::Pace;
@@ -76,8 +76,8 @@ pub(super) fn watch(
         }
         records.look(&watched.tree);
         for pid in &watched.tree {
-            if let Some(Started { command, can_preload }) = commands.met(*pid) {
-                live.started(*pid, command, can_preload);
+            if let Some(started) = commands.met(*pid) {
+                started.tell(*pid, live);
             }
         }
         live.forget(monotonic().saturating_sub(super::BOTH_TOLD));

@@ -56,6 +56,8 @@ struct Known {
     executes: PathBuf,
     absent: u32,
     loaded: bool,
+    /// Whether a socket of it was seen to send something, open or closed by now.
+    has_written: bool,
 }
 
 impl Records {
@@ -110,6 +112,13 @@ impl Records {
             answers.into_iter().flatten().map(|answer| (answer.inode, ends(&answer))).collect();
         for (pid, report) in reports {
             self.processes.entry(pid).or_default().seen(pid, report, &connections);
+        }
+    }
+
+    /// Notes which of the processes have been seen to write.
+    pub(super) fn wrote(&mut self, has_written: impl Fn(u32) -> bool) {
+        for (pid, known) in &mut self.processes {
+            known.has_written |= has_written(*pid);
         }
     }
 
@@ -219,6 +228,10 @@ impl Known {
             shown(&self.program),
             self.settings
         );
+        if wrote.is_empty() && self.has_written {
+            return text
+                + "the sockets that it wrote to are closed by now, and what was counted for them is gone.";
+        }
         if wrote.is_empty() {
             return text + "it was not seen to write to a TCP socket.";
         }
@@ -274,4 +287,21 @@ fn pushes(socket: &SocketReport) -> Vec<Push> {
 fn spread(held: HeldTime) -> Spread {
     let [p50, p99, max] = [held.p50_ns, held.p99_ns, held.max_ns].map(Duration::from_nanos);
     Spread { count: held.samples, p50, p99, max }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_to_sockets_that_are_closed_are_not_denied() {
+        let mut records = Records::default();
+        let report = ProcessReport { program: "web".to_owned(), ..ProcessReport::default() };
+        records.processes.entry(7).or_default().seen(7, report.clone(), &HashMap::new());
+        records.processes.entry(8).or_default().seen(8, report, &HashMap::new());
+        records.wrote(|pid| pid == 7);
+        let told = |pid| records.processes[&pid].told(pid);
+        assert!(told(7).contains("the sockets that it wrote to are closed by now"), "{}", told(7));
+        assert!(told(8).ends_with("it was not seen to write to a TCP socket."), "{}", told(8));
+    }
 }

@@ -3,7 +3,7 @@
 use uncork_bpf::{Capability, Settings, Told, Tracer, has};
 use uncork_doctor::live::{Event, Live};
 
-use super::commands::{Commands, Started};
+use super::commands::Commands;
 use super::processes::{self, Owners};
 use super::records::Records;
 use super::stacks::Stacks;
@@ -94,16 +94,15 @@ impl Watcher {
             Told::Event { event, place } => self.event(event, place, traced, live),
             Told::Stack(stack) => self.stacks.told(&stack),
             Told::Program { pid, arguments } => {
-                let Started { command, can_preload } = self.commands.executed(pid, &arguments);
-                live.started(pid, command, can_preload);
+                self.commands.executed(pid, &arguments).tell(pid, live);
             }
         }
     }
 
     /// Reads how a process was started, while it still exists.
     fn meet(&mut self, pid: u32, live: &mut Live) {
-        if let Some(Started { command, can_preload }) = self.commands.met(pid) {
-            live.started(pid, command, can_preload);
+        if let Some(started) = self.commands.met(pid) {
+            started.tell(pid, live);
         }
     }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{View, others};
+use crate::live::Origin;
 use crate::live::sums::Sum;
 use crate::report::{Finding, Kind, Severity};
 use crate::verdict::words::{count, ms};
@@ -69,6 +70,14 @@ pub(super) fn by_nagle(view: &View<'_>) -> Option<Finding> {
 fn pattern(view: &View<'_>) -> String {
     let Some(socket) = &view.side().socket else { return String::new() };
     let writing = &socket.writing;
+    if socket.origin == Origin::Peer {
+        if writing.typical_segments < 2 {
+            return String::new();
+        }
+        // It is followed only from when something of it was held, and its program is not: as in a capture, its
+        // segments are what is known.
+        return format!(" Its messages come in {} segments.", writing.typical_segments);
+    }
     match writing.message_writes.checked_div(writing.messages) {
         Some(writes) if writes > 1 => {
             format!(" It makes {writes} writes for a message of {} octets.", writing.typical_bytes)

@@ -137,6 +137,14 @@ impl Route {
         }
     }
 
+    pub(super) fn words_back(&self) -> String {
+        let (after, netns) = (&self.after, self.netns.words());
+        match &self.before {
+            Some(before) => format!("route {before}: back, without quickack 1{netns}"),
+            None => format!("the route of its own to {after} removed{netns}"),
+        }
+    }
+
     /// Returns all routes of this destination and metric, in the kernel's order.
     fn there(&self, handle: &Handle) -> Result<Vec<Fib>, Error> {
         let there = handle.within(|| self.after.all_like())?;
