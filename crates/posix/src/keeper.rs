@@ -353,18 +353,18 @@ impl<K: Kernel> Posix<K> {
         }
         let bound = self.keeper.bound();
         let hold = Hold { since: Instant(at.socket.since.load(Relaxed)) };
-        if at.socket.is(flag::BACKLOG) {
-            // Known since an earlier look, or since a moment ago.
-            let again = Instant(at.socket.again.load(Relaxed));
-            if now < again {
-                return Some(again);
-            }
+        let again = Instant(at.socket.again.load(Relaxed));
+        let is_stalled = at.socket.stalled.load(Relaxed) != 0;
+        if at.socket.is(flag::BACKLOG) && is_stalled && now < again {
+            return Some(again);
         }
         if at.socket.is(flag::BACKLOG) || hold.is_due(now, bound) {
             at.socket.set(flag::TIMED_OUT);
             self.visit(fd, Call::Timer);
             // What is still held could not be sent: it is tried again, less and less often.
-            let later = now.after(pause(now.since(hold.since), bound));
+            let fresh = at.socket.stalled.compare_exchange(0, now.0, Relaxed, Relaxed);
+            let since = fresh.map_or_else(Instant, |_| now);
+            let later = now.after(pause(now.since(since), bound));
             at.socket.again.store(later.0, Relaxed);
             return (at.socket.held.load(SeqCst) != 0).then_some(later);
         }

@@ -160,7 +160,9 @@ impl<K: Kernel> Posix<K> {
         }
         if let Some(at) = self.find(fd) {
             self.end_burst(at, call);
-            self.flush_for_good(at, Then::Close);
+            const OTHERS: u32 = flag::SHARED | flag::ELSEWHERE;
+            let is_last = at.socket.flags() & OTHERS == 0;
+            self.flush_for_good(at, if is_last { Then::CloseForGood } else { Then::Close });
             if at.socket.is(flag::ORPHANED) {
                 // The duplicate must not go on reporting events under this number.
                 self.kernel.unwatch(at.socket.epoll.load(Relaxed) - 1, fd);
@@ -265,7 +267,7 @@ impl<K: Kernel> Posix<K> {
 
     /// Prepares for a program's start: it has every descriptor that is not closed for it, and may write at any time.
     fn given_to_program(&self, call: Call) {
-        if self.settings().hold != Hold::User {
+        if self.settings().hold != Hold::User || self.is_vfork_child() {
             return;
         }
         let until = self.drained_by();
@@ -298,14 +300,16 @@ impl<K: Kernel> Posix<K> {
     /// Prepares for fork(2): the child must not inherit what this process will send.
     pub fn before_fork(&self) {
         self.before_wait(Call::Fork);
-        let until = self.drained_by();
-        self.each_tracked(|at| {
-            at.socket.set(flag::SHARED | flag::ELSEWHERE);
-            // What another thread gathers is sent now: the child only forgets it, and what it writes must not overtake it.
-            self.visit(at.fd, Call::Fork);
-            self.see_writers_off(at);
-            self.drain(at, until);
-        });
+        if !self.is_vfork_child() {
+            let until = self.drained_by();
+            self.each_tracked(|at| {
+                at.socket.set(flag::SHARED | flag::ELSEWHERE);
+                // What another thread gathers is sent now: the child only forgets it, and what it writes must not overtake it.
+                self.visit(at.fd, Call::Fork);
+                self.see_writers_off(at);
+                self.drain(at, until);
+            });
+        }
         self.pause_keeper();
     }
 
@@ -463,6 +467,9 @@ impl<K: Kernel> Posix<K> {
 
     /// Notes that the program sets up an io_uring, which sends without our knowing: nothing is kept from it.
     pub fn uses_io_uring(&self) {
+        if self.is_vfork_child() {
+            return;
+        }
         self.kernel_only.store(true, SeqCst);
         self.each_tracked(|at| {
             at.socket.clear(flag::GATHERS);
@@ -478,7 +485,7 @@ impl<K: Kernel> Posix<K> {
 
     /// Notes that a stdio stream is opened on `fd`, which writes and reads without our knowing.
     pub fn uses_stdio(&self, fd: i32) {
-        if let Some(at) = self.find(fd) {
+        if let Some(at) = self.find(fd).filter(|_| !self.is_vfork_child()) {
             at.socket.set(flag::STDIO);
             self.end_burst(at, Call::Fdopen);
             self.see_writers_off(at);
@@ -490,7 +497,7 @@ impl<K: Kernel> Posix<K> {
     /// Prepares for shutdown(2). Returns whether shutting down for writing must wait for bytes that the connection has
     /// not taken, and is then done by the timer.
     pub fn shutting(&self, fd: i32, writing: bool) -> bool {
-        let Some(at) = self.find(fd) else { return false };
+        let Some(at) = self.find(fd).filter(|_| !self.is_vfork_child()) else { return false };
         self.end_burst(at, Call::Shutdown);
         if !writing {
             return false;

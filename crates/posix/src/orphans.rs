@@ -34,7 +34,9 @@ pub(crate) struct Orphan {
 /// What comes after an orphan's last byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
-    /// Only the close of the descriptor.
+    /// The close of the descriptor, which was the last one.
+    CloseForGood,
+    /// The close of the descriptor; others, or the program that this process becomes, may have the socket, too.
     Close,
     /// The end of the stream, which the program has asked for.
     Shutdown,
@@ -96,7 +98,8 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// Offers the bytes of those orphans whose time has come; returns when the next one is to be looked at.
+    /// Offers the bytes of those orphans whose time has come, and gives up those whose connections take nothing for long;
+    /// returns when the next one is to be looked at.
     pub(crate) fn feed_orphans(&self, now: Instant) -> Option<Instant> {
         let Ok(mut orphans) = self.orphans.try_lock() else {
             // Somebody adds to them.
@@ -105,6 +108,7 @@ impl<K: Kernel> Posix<K> {
         for orphan in orphans.iter_mut().filter(|orphan| orphan.is_waiting() && orphan.again <= now)
         {
             self.feed(orphan, now);
+            self.give_up_in_the_end(orphan, now);
         }
         orphans.iter().filter(|orphan| orphan.is_waiting()).map(|orphan| orphan.again).min()
     }
@@ -120,14 +124,6 @@ impl<K: Kernel> Posix<K> {
             Err(_) => orphan.rest.clear(),
         }
         orphan.again = now.after(pause(now.since(orphan.since), self.keeper.bound()));
-        // What is shut down, but not closed, is the program's to give up.
-        if orphan.is_waiting() && orphan.then == Then::Close && now.since(orphan.since) >= PATIENCE
-        {
-            // A reset, not an end: the peer must not take what it has for the whole.
-            orphan.rest.clear();
-            self.kernel.discard(orphan.fd);
-            return;
-        }
         if !orphan.is_waiting() {
             if orphan.then == Then::Shutdown {
                 self.kernel.shut_writing(orphan.fd);
@@ -136,13 +132,25 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
+    /// Resets a connection that is closed and takes nothing for long: an end would let the peer take what it has for the whole.
+    /// What is only shut down, or what others have, too, is theirs to give up.
+    fn give_up_in_the_end(&self, orphan: &mut Orphan, now: Instant) {
+        let is_closed = orphan.then == Then::CloseForGood;
+        if orphan.is_waiting() && is_closed && now.since(orphan.since) >= PATIENCE {
+            orphan.rest.clear();
+            self.kernel.discard(orphan.fd);
+        }
+    }
+
     /// Gives orphans, at the end of the process, the time that a closing socket would have had.
     pub(crate) fn wait_for_orphans(&self) {
         let begin = self.kernel.now();
         while self.has_orphans() && self.kernel.now().since(begin) < LAST_WAIT {
-            // At the end there is nothing to spare.
-            let _ = self.feed_orphans(Instant(u64::MAX));
-            let first = self.orphans.try_lock().ok().and_then(|orphans| {
+            let now = self.kernel.now();
+            let first = self.orphans.try_lock().ok().and_then(|mut orphans| {
+                // Each at once, and none is given up.
+                let waiting = orphans.iter_mut().filter(|orphan| orphan.is_waiting());
+                waiting.for_each(|orphan| self.feed(orphan, now));
                 orphans.iter().find(|orphan| orphan.is_waiting()).map(|orphan| orphan.fd)
             });
             if let Some(fd) = first {

@@ -147,6 +147,8 @@ pub struct Socket {
     pub bytes: AtomicU64,
     /// When the hold began (ns of the monotonic clock).
     pub since: AtomicU64,
+    /// Since when the timer has found that the connection takes nothing (ns of the monotonic clock); zero if it takes something.
+    pub stalled: AtomicU64,
     /// When the timer tries again to send what the connection did not take (ns of the monotonic clock).
     pub again: AtomicU64,
     /// Bits of [`flag`].
@@ -186,6 +188,7 @@ impl Socket {
     pub fn reset(&self, flags: u32) {
         self.cork.store(0, Relaxed);
         self.since.store(0, Relaxed);
+        self.stalled.store(0, Relaxed);
         self.again.store(0, Relaxed);
         self.flags.store(flags, Relaxed);
         self.held.store(0, Relaxed);

@@ -95,6 +95,10 @@ impl Guard {
         from: IpAddr,
         remote: SocketAddr,
     ) -> Result<u16, String> {
+        // Whichever port it has.
+        if self.steering.is_under_ipsec(SocketAddr::new(from, 0), Some(remote))? {
+            return Err(format!("an IPsec policy is about what passes from {from} to {remote}"));
+        }
         let mut why = String::new();
         for _ in 0..TRIES {
             let taken = take_port(from);

@@ -399,6 +399,9 @@ impl<K: Kernel> Posix<K> {
             }
         };
         gathered.sent(sent);
+        if sent != 0 {
+            at.socket.stalled.store(0, Relaxed);
+        }
         if !more {
             self.ensure_nodelay(at);
         }
@@ -431,7 +434,7 @@ impl<K: Kernel> Posix<K> {
         if !at.socket.is(flag::BACKLOG) {
             return false;
         }
-        if then == Then::Close && self.kernel.discards(at.fd) {
+        if then == Then::CloseForGood && self.kernel.discards(at.fd) {
             if let Some(mut inside) = self.enter_undisturbed(at.socket) {
                 inside.gathered.clear();
                 at.socket.clear(flag::BACKLOG);
@@ -456,11 +459,17 @@ impl<K: Kernel> Posix<K> {
             self.kernel.close(copy);
             return false;
         };
+        let rest = inside.gathered.take();
+        if rest.is_empty() {
+            // The connection has taken it meanwhile.
+            drop(inside);
+            self.kernel.close(copy);
+            return false;
+        }
         // Before the backlog is gone, or a thread that waits for that would write on.
         at.socket.set(flag::ORPHANED);
-        let rest = inside.gathered.take();
-        drop(inside);
         at.socket.clear(flag::BACKLOG);
+        drop(inside);
         self.adopt_orphan(copy, rest, then);
         true
     }

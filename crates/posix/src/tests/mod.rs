@@ -565,6 +565,34 @@ fn what_is_not_taken_is_offered_less_and_less_often() {
 }
 
 #[test]
+fn at_the_end_of_the_process_a_slow_peer_gets_all_that_was_written() {
+    for closes in [true, false] {
+        let posix = nearly_full(1);
+        write(&posix, FD, b"abcdefghijkl").unwrap();
+        if closes {
+            posix.closing(FD, Call::Close);
+        }
+        posix.ending(Call::Exit);
+        // The fake kernel has room for some more at each wait.
+        let copy = posix.kernel.latest_duplicate();
+        assert_eq!(posix.kernel.delivered(FD), b"0a");
+        assert_eq!(posix.kernel.delivered(copy), b"bcdefghijkl");
+        assert!(!posix.kernel.was_reset(copy) && posix.kernel.is_closed(copy));
+    }
+}
+
+#[test]
+fn what_others_have_as_well_is_not_discarded() {
+    let posix = nearly_full(1);
+    write(&posix, FD, b"abc").unwrap();
+    posix.kernel.set_discards(FD);
+    // The descriptor stays open in the program that comes.
+    posix.ending(Call::Exec);
+    let copy = posix.kernel.latest_duplicate();
+    assert_eq!(posix.kernel.delivered(copy), b"bc");
+}
+
+#[test]
 fn a_closed_connection_that_takes_nothing_for_minutes_is_reset() {
     let posix = nearly_full(0);
     write(&posix, FD, b"abc").unwrap();
