@@ -274,7 +274,8 @@ fn a_program_reports_for_itself_and_not_for_a_child_that_was_killed() {
 #[test]
 fn a_program_that_ends_without_notice_is_reported_as_it_was_a_moment_before() {
     let (mut writer, directory) = with_stats("pause");
-    std::thread::sleep(Duration::from_secs(1));
+    // It is read once a second at the least, if the processors have time for that.
+    std::thread::sleep(Duration::from_secs(4));
     let uncork = writer.child.id();
     let children = fs::read_to_string(format!("/proc/{uncork}/task/{uncork}/children")).unwrap();
     let program = Pid::from_raw(children.trim().parse().unwrap());

@@ -30,8 +30,9 @@ const COUNTS: Duration = Duration::from_secs(1);
 /// The host's policies.
 #[derive(Debug)]
 pub(crate) struct Policies {
-    /// `None` if the kernel has no IPsec.
+    /// `None` if the kernel has no IPsec, or could not be asked yet.
     line: Option<Line>,
+    is_absent: bool,
     known: Vec<Policy>,
     asked: Option<Instant>,
 }
@@ -55,8 +56,24 @@ struct End {
 
 impl Policies {
     pub(crate) fn open() -> Self {
-        // Where there is no IPsec the kernel has no such protocol.
-        Self { line: Line::of_ipsec().ok(), known: Vec::new(), asked: None }
+        let mut policies = Self { line: None, is_absent: false, known: Vec::new(), asked: None };
+        // If this fails, it is tried again for each question.
+        let _ = policies.line();
+        policies
+    }
+
+    fn line(&mut self) -> io::Result<Option<&mut Line>> {
+        if self.line.is_none() && !self.is_absent {
+            match Line::of_ipsec() {
+                Ok(line) => self.line = Some(line),
+                // A kernel without IPsec has no such protocol.
+                Err(error) if error.raw_os_error() == Some(libc::EPROTONOSUPPORT) => {
+                    self.is_absent = true;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(self.line.as_mut())
     }
 
     /// Returns whether a policy is about what passes between these ends; without a remote end, about anything at the local one.
@@ -69,8 +86,8 @@ impl Policies {
         local: SocketAddr,
         remote: Option<SocketAddr>,
     ) -> io::Result<bool> {
-        let Some(line) = &mut self.line else { return Ok(false) };
         if self.asked.is_none_or(|asked| asked.elapsed() >= COUNTS) {
+            let Some(line) = self.line()? else { return Ok(false) };
             let all = line.dump(XFRM_MSG_GETPOLICY, &[0; ID_BYTES])?;
             self.known = all.iter().filter_map(|body| Policy::read(body)).collect();
             self.asked = Some(Instant::now());

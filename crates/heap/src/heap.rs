@@ -31,6 +31,8 @@ pub(crate) static HEAP: Heap = Heap {
     kept: AtomicBool::new(false),
     late: AtomicPtr::new(ptr::null_mut()),
     blocks: UnsafeCell::new(Dlmalloc::new_with_allocator(Pages)),
+    #[cfg(test)]
+    slept: AtomicUsize::new(0),
 };
 
 /// The heap and its lock; see the module.
@@ -42,6 +44,9 @@ pub(crate) struct Heap {
     /// Blocks that are still to be freed, as a list: each begins with the address of the next.
     late: AtomicPtr<u8>,
     blocks: UnsafeCell<Dlmalloc<Pages>>,
+    /// How often a thread has slept for it.
+    #[cfg(test)]
+    slept: AtomicUsize,
 }
 
 // SAFETY: only the owner reaches `blocks`.
@@ -65,6 +70,8 @@ impl Heap {
                 Err(_) if attempt < MOST_YIELDS => sched_yield(),
                 Err(_) => {
                     let _ = nanosleep(&SLEEP);
+                    #[cfg(test)]
+                    self.slept.fetch_add(1, Relaxed);
                 }
             }
         }
@@ -225,6 +232,7 @@ mod tests {
             kept: AtomicBool::new(false),
             late: AtomicPtr::new(ptr::null_mut()),
             blocks: UnsafeCell::new(Dlmalloc::new_with_allocator(Pages)),
+            slept: AtomicUsize::new(0),
         }
     }
 
@@ -287,8 +295,9 @@ mod tests {
             scope.spawn(|| {
                 heap.with(|_| {
                     inside.wait();
-                    // Longer than all yields take together.
-                    thread::sleep(std::time::Duration::from_millis(50));
+                    while heap.slept.load(SeqCst) == 0 {
+                        thread::yield_now();
+                    }
                 });
             });
             inside.wait();

@@ -193,7 +193,7 @@ impl<O: Outside> Sockets<O> {
     }
 
     /// Runs `act`, which concerns the kernel's listener of `fd`, while no thread of this process accepts there; None: it is no
-    /// listener. Others wait meanwhile: it takes moments.
+    /// listener. Others wait meanwhile, so it does not sleep.
     pub fn at_listener<T>(&self, fd: RawFd, act: impl FnOnce() -> T) -> Option<T> {
         let acted = self.call(fd, |world| {
             let (_, socket) = world.table.find(fd)?;

@@ -403,12 +403,17 @@ impl<O: Outside> Sockets<O> {
         let mut is_ended = false;
         loop {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let mut is_there = false;
             let found = self.look(self.parts_waited_for(&wait), Kernel::Ask, &mut |world, told| {
+                is_there = true;
                 world.begin_look();
                 attempt(world, told)
             });
             if found.is_some() || left == Some(Duration::ZERO) {
                 return Ok(found);
+            }
+            if !is_there {
+                return Err(Errno::ENETDOWN);
             }
             if is_ended {
                 return Err(Errno::EINTR);

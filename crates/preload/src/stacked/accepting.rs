@@ -2,7 +2,6 @@
 //! devices that are not the stack's.
 
 use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
-use std::time::Duration;
 
 use libc::{c_int, sockaddr_storage, socklen_t};
 use nix::errno::Errno;
@@ -82,18 +81,12 @@ impl Locked {
         }
     }
 
-    /// Waits for the lock, which others have for some microseconds, and not for one who was stopped in that.
-    fn wait(listener: RawFd) -> Option<Self> {
-        /// Longer than a time slice together: he may have lost the processor.
-        const TRIES: u32 = 200;
-        const BETWEEN_TRIES: Duration = Duration::from_micros(50);
-        for _ in 0..TRIES {
-            if let Ok(locked) = Self::begin(listener) {
-                return Some(locked);
-            }
-            std::thread::sleep(BETWEEN_TRIES);
+    /// Does without the lock if it `insists`.
+    fn begin_or(listener: RawFd, insists: bool) -> Result<Option<Self>, Errno> {
+        match Self::begin(listener) {
+            Err(_) if insists => Ok(None),
+            locked => locked.map(Some),
         }
-        None
     }
 }
 
@@ -125,16 +118,36 @@ pub(super) fn is_non_blocking(listener: RawFd) -> bool {
     status(listener).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0)
 }
 
+/// Acts on a listener while no other process has the lock: each has it for some microseconds, and one that was stopped in that is
+/// not waited for. The argument of `act` is whether to do without. No lock of this process is held while it waits.
+pub(super) fn in_turn(
+    mut act: impl FnMut(bool) -> Option<Result<(), Errno>>,
+) -> Option<Result<(), Errno>> {
+    /// Longer than a time slice together: it may have lost the processor.
+    const TRIES: u32 = 200;
+    static BETWEEN_TRIES: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
+    for _ in 0..TRIES {
+        match act(false) {
+            // SAFETY: a time that lives as long as the call.
+            Some(Err(Errno::EBUSY)) => unsafe {
+                let _ = raw!(SYS_nanosleep, &raw const BETWEEN_TRIES, 0);
+            },
+            done => return done,
+        }
+    }
+    act(true)
+}
+
 /// Sets a listener's status flags (F_SETFL). No thread of this process accepts there meanwhile, and no other process, or what it has
-/// put back after that would be what was before.
-pub(super) fn set_status(listener: RawFd, flags: c_int) -> Result<(), Errno> {
-    let _locked = Locked::wait(listener);
+/// put back after that would be what was before: EBUSY, unless the caller `insists`.
+pub(super) fn set_status(listener: RawFd, flags: c_int, insists: bool) -> Result<(), Errno> {
+    let _locked = Locked::begin_or(listener, insists)?;
     put_flags(listener, flags & !OURS)
 }
 
-/// Sets or clears a listener's O_NONBLOCK (FIONBIO).
-pub(super) fn set_non_blocking(listener: RawFd, on: bool) -> Result<(), Errno> {
-    let _locked = Locked::wait(listener);
+/// Sets or clears a listener's O_NONBLOCK (FIONBIO), as [`set_status`] does.
+pub(super) fn set_non_blocking(listener: RawFd, on: bool, insists: bool) -> Result<(), Errno> {
+    let _locked = Locked::begin_or(listener, insists)?;
     let flags = status(listener)? & !libc::O_NONBLOCK;
     put_flags(listener, if on { flags | libc::O_NONBLOCK } else { flags })
 }

@@ -364,7 +364,9 @@ pub(crate) fn control(fd: c_int, command: c_int, argument: usize) -> Option<c_in
             if flags & libc::O_ASYNC != 0 {
                 return Some(signals::set(true));
             }
-            let at_kernels = SOCKETS.at_listener(fd, || accepting::set_status(fd, flags));
+            let at_kernels = accepting::in_turn(|insists| {
+                SOCKETS.at_listener(fd, || accepting::set_status(fd, flags, insists))
+            });
             let set = || SOCKETS.set_non_blocking(fd, flags & libc::O_NONBLOCK != 0);
             Some(done(at_kernels.unwrap_or_else(set)))
         }
@@ -383,7 +385,9 @@ pub(crate) unsafe fn ask(fd: c_int, request: c_ulong, argument: usize) -> Option
         }
         // SAFETY: as promised.
         let on = unsafe { (argument as *const c_int).read_unaligned() } != 0;
-        let at_kernels = SOCKETS.at_listener(fd, || accepting::set_non_blocking(fd, on));
+        let at_kernels = accepting::in_turn(|insists| {
+            SOCKETS.at_listener(fd, || accepting::set_non_blocking(fd, on, insists))
+        });
         let set = || SOCKETS.set_non_blocking(fd, on);
         return Some(done(at_kernels.unwrap_or_else(set)));
     }

@@ -266,8 +266,15 @@ pub(super) fn move_to_stack(set: c_int, fd: c_int) {
     let remove = libc::EPOLL_CTL_DEL;
     // SAFETY: no pointers.
     let is_free = unsafe { raw!(SYS_epoll_ctl, set, remove, fd, 0) }.is_ok();
-    if is_free && SOCKETS.control_set(set, libc::EPOLL_CTL_ADD, fd, Some(event)).is_ok() {
+    if !is_free {
+        return;
+    }
+    if SOCKETS.control_set(set, libc::EPOLL_CTL_ADD, fd, Some(event)).is_ok() {
         mark(set, state::STACK_SET);
+    } else {
+        let add = libc::EPOLL_CTL_ADD;
+        // SAFETY: an event that lives as long as the call.
+        let _ = unsafe { raw!(SYS_epoll_ctl, set, add, fd, &raw const event) };
     }
 }
 

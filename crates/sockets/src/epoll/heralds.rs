@@ -17,6 +17,7 @@ use crate::Sockets;
 use crate::outside::Outside;
 use crate::parts::{self, Part};
 use crate::table::{Slot, Socket};
+use crate::waiting::stand_back;
 use crate::world::World;
 
 /// How many a part may have.
@@ -39,7 +40,9 @@ impl Herald {
     /// Returns a new one of this part. All processes that are forked from each other have one mark, and may have one set.
     pub(super) fn new(mark: u64, part: Part) -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        let count = COUNT.fetch_add(1, Relaxed) % EACH;
+        // Each process begins elsewhere.
+        let first = u64::from(std::process::id()) * 7919;
+        let count = COUNT.fetch_add(1, Relaxed).wrapping_add(first) % EACH;
         Self(mark.wrapping_add(1 + u64::from(part.number()) * EACH + count))
     }
 
@@ -94,22 +97,32 @@ impl World {
     /// Takes out of what the kernel's set has told what is not the program's: the bells of sets that are shown, and heralds.
     /// Returns how many events are left.
     pub(crate) fn sort_out(&mut self, told: &mut [libc::epoll_event]) -> usize {
-        let mut kept = 0;
+        let (mut kept, mut only_strangers) = (0, !told.is_empty());
         for at in 0..told.len() {
             let libc::epoll_event { events, u64: data } = told[at];
             if data == self.mark {
+                only_strangers = false;
                 continue;
             }
             match Herald::of(data, self.mark) {
                 None => {
                     told[kept] = told[at];
                     kept += 1;
+                    only_strangers = false;
                 }
                 Some((herald, part)) if part == self.table.part() => {
+                    only_strangers &= !self.sets.heralds.contains_key(&herald);
                     self.hear(herald, events);
                 }
-                Some((herald, part)) => self.sets.heard.push(Heard { part, herald, events }),
+                Some((herald, part)) => {
+                    only_strangers = false;
+                    self.sets.heard.push(Heard { part, herald, events });
+                }
             }
+        }
+        if only_strangers {
+            // Another process has those listeners, and the set is readable until it accepts.
+            stand_back();
         }
         kept
     }
