@@ -21,7 +21,12 @@ def said_by_peer():
 
 def serve(listener):
     while True:
-        connection, _ = listener.accept()
+        try:
+            connection, _ = listener.accept()
+        except BlockingIOError:
+            print("listener, not to be waited for", flush=True)
+            time.sleep(MOMENT / 30)
+            continue
         while asked := connection.recv(1):
             if asked == b"n":
                 flags = fcntl.fcntl(listener, fcntl.F_GETFL)

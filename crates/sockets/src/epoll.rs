@@ -345,7 +345,7 @@ impl Sets {
 
     /// Returns how many members are to be looked at.
     pub(crate) fn candidates(&self, set: RawFd) -> usize {
-        self.all.get(&set).map_or(0, |set| set.ready.len() - set.dead.len())
+        self.all.get(&set).map_or(0, |set| set.ready.len().saturating_sub(set.dead.len()))
     }
 
     /// Returns how often in a row only the stack's members of a set have told something.
