@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use uncork_e2e::cpython::{self, Outcomes, PYTHON};
 use uncork_e2e::run::{run, tail};
-use uncork_e2e::skip::skip;
+use uncork_e2e::skip::{note, skip};
 use uncork_e2e::{Mode, beside_others, soak};
 
 const LIMIT: Duration = Duration::from_secs(400);
@@ -52,7 +52,12 @@ fn suite(suite: Suite) -> Result<()> {
     let (plain, others) = std::thread::scope(|scope| {
         let others: Vec<_> =
             modes.iter().map(|mode| scope.spawn(|| suite.outcomes(mode, &[]))).collect();
-        let plain = suite.outcomes(&Mode::plain(), &[]);
+        let plain = suite.outcomes(&Mode::plain(), &[]).or_else(|error| {
+            // It says nothing of the library: now and then one of these tests hangs by itself.
+            let why = error.root_cause().to_string();
+            note(&format!("{module} once more without it: {}", why.lines().next().unwrap_or("")));
+            suite.outcomes(&Mode::plain(), &[])
+        });
         let others: Vec<_> = others
             .into_iter()
             .map(|run| run.join().map_err(|_| anyhow::anyhow!("a runner panicked"))?)
